@@ -30,7 +30,7 @@ const AnyRev = ^Rev(0)
 // Limits that every engine enforces, so that a program that works on one works
 // on all.
 const (
-	MaxKey    = 2 << 10  // bytes of a key
+	MaxKey    = 3 << 10  // bytes of a key: an object key of 1,024 zero bytes escapes to twice its length
 	MaxValue  = 64 << 10 // bytes of a value
 	MaxOps    = 100      // operations and conditions of a commit
 	MaxCommit = 1 << 20  // bytes of all keys and values of a commit
