@@ -94,15 +94,37 @@ type Result struct {
 	// request does not say. A Body of another length ends in IncompleteBody.
 	DecodedLength int64
 	// TrailerName is the lower-case name of the trailer that the request
-	// announced, "" for none.
+	// announced, "" for none: the header of a checksum.
 	TrailerName string
+
+	plain   plainBody    // Body, unless chunked
+	chunked *chunkedBody // Body, if chunked
 }
 
 // Trailer gives name (lower case) and value of the trailing header, once Body
-// has been read to io.EOF; false before that or if there is none.
-func (r *Result) Trailer() (name, value string, ok bool) { return "", "", false }
+// has been read to io.EOF; false before that or if there is none. The value is
+// well-formed; comparing it with the body is the caller's work.
+func (r *Result) Trailer() (name, value string, ok bool) {
+	if r.chunked == nil || r.chunked.err != io.EOF || r.TrailerName == "" {
+		return "", "", false
+	}
+	return r.TrailerName, r.chunked.trailer.value, true
+}
 
 // Verified says whether the body was read to its end and everything that
 // vouches for it was right: nil, or the error that Body gave, or IncompleteBody
-// if it was not read to the end. Call it before making a body visible.
-func (r *Result) Verified() error { return nil }
+// if it was not read to the end. Call it before making a body visible, after
+// whoever read Body has finished.
+func (r *Result) Verified() error {
+	err := r.plain.err
+	if r.chunked != nil {
+		err = r.chunked.err
+	}
+	switch err {
+	case io.EOF:
+		return nil
+	case nil:
+		return incomplete(nil)
+	}
+	return err
+}
