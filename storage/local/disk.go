@@ -1,0 +1,199 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+
+	"ringfence/storage"
+)
+
+// Disk is one directory as a storage.Disk. Get one from Open.
+type Disk struct {
+	opts     Options // with defaults, never changed
+	identity storage.Identity
+	log      zerolog.Logger // names the disk
+	lock     io.Closer
+	bufs     *storage.Pool
+	bufsDone func() // closes bufs if it is the disk's own
+	fault    faults
+	space    space
+	dirs     dirSync
+	fds      *fdCache
+	trailers trailers
+	cache    *MetaCache
+	presence atomic.Pointer[presence]
+
+	resetting sync.Mutex         // held while the metadata store is replaced
+	meta      atomic.Pointer[kv] // never nil once opened
+}
+
+var _ storage.Disk = (*Disk)(nil)
+
+// Open opens a formatted disk and takes it from other processes. A damaged
+// superblock copy is repaired. A metadata store that can't be opened doesn't
+// prevent the disk from opening: KV's methods then fail with ErrCorrupt (it is
+// damaged: ResetKV and rebuild it), ErrFull or ErrFailed, and Health says so.
+//
+// Errors: ErrNotFound if the directory isn't formatted, ErrCorrupt if it can't
+// be identified, ErrOffline if another process has it. On success the disk owns
+// o.Backend.
+func Open(ctx context.Context, o Options) (*Disk, error) {
+	o = o.withDefaults()
+	d, err := open(ctx, o)
+	return d, o.wrap("open", err)
+}
+
+func open(ctx context.Context, o Options) (_ *Disk, err error) {
+	bufs, bufsDone, err := o.pool()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			bufsDone()
+		}
+	}()
+	// Look before the lock, which creates a file: a foreign directory stays
+	// untouched.
+	if _, err := readSuperblocks(ctx, o.Backend, bufs); err != nil {
+		return nil, err
+	}
+	lock, err := takeLock(o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lock.Close())
+		}
+	}()
+	identity, err := prepare(ctx, o, bufs)
+	if err != nil {
+		return nil, err
+	}
+	p, err := newPresence(o)
+	if err != nil {
+		return nil, err
+	}
+	d := &Disk{opts: o, identity: identity, lock: lock, bufs: bufs, bufsDone: bufsDone}
+	d.presence.Store(&p)
+	d.log = o.Log.With().Str("disk", o.Root).Logger()
+	d.fault.log = d.log
+	d.space = space{stats: o.Backend.Stats, now: o.Env.Now, percent: o.FullPercent}
+	d.dirs.sync = o.Backend.SyncDir
+	d.fds = newFDCache(o.FDCache, func(s *openShard, err error) {
+		d.log.Warn().Err(err).Stringer("shard", s.id).Msg("close cached shard")
+	})
+	d.cache = o.MetaCache
+	if d.cache == nil {
+		d.cache = NewMetaCache(o.MetaCacheBytes)
+	}
+	d.meta.Store(d.openKV())
+	if err := d.check(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// prepare reads the superblocks and makes good what a crash or a bad sector
+// left: a broken copy, a half-removed metadata store, missing folders.
+func prepare(ctx context.Context, o Options, bufs *storage.Pool) (storage.Identity, error) {
+	sb, err := readSuperblocks(ctx, o.Backend, bufs)
+	if err != nil {
+		return storage.Identity{}, err
+	}
+	for _, name := range sb.bad {
+		if err := writeSuperblock(ctx, o.Backend, name, sb.current); err != nil {
+			// One good copy is enough to run; a disk that takes no writes
+			// shows it soon enough.
+			o.Log.Error().Err(err).Str("disk", o.Root).Msg("repair " + name)
+			continue
+		}
+		o.Log.Warn().Str("disk", o.Root).Msg("repaired " + name)
+	}
+	if err := makeFolders(ctx, o.Backend); err != nil {
+		return storage.Identity{}, fmt.Errorf("make folders: %w", err)
+	}
+	if err := o.MetaFS.RemoveAll(o.path(nameOld)); err != nil {
+		o.Log.Warn().Err(err).Str("disk", o.Root).Msg("remove " + nameOld)
+	}
+	return sb.current.Identity, nil
+}
+
+// takeLock keeps other processes off the disk.
+func takeLock(o Options) (io.Closer, error) {
+	lock, err := o.MetaFS.Lock(o.path(nameLock))
+	if err != nil {
+		return nil, fmt.Errorf("%w: the disk is in use: %s is locked by another process, or twice by this one: %w",
+			storage.ErrOffline, o.path(nameLock), err)
+	}
+	return lock, nil
+}
+
+// wrap says which operation on this disk failed. nil stays nil.
+func (d *Disk) wrap(op string, err error) error { return d.opts.wrap(op, err) }
+
+// Identity implements storage.Disk.
+func (d *Disk) Identity() storage.Identity { return d.identity }
+
+// Check implements storage.Disk. If the metadata store ended because the disk
+// was full, and there is room again, Check opens it anew.
+func (d *Disk) Check(ctx context.Context) error {
+	if err := d.check(); err != nil {
+		return d.wrap("check", err)
+	}
+	if d.meta.Load().endedFull() && d.space.admit() == nil {
+		if err := d.ReopenKV(ctx); err != nil {
+			d.log.Warn().Err(err).Msg("reopen metadata store")
+		}
+	}
+	return nil
+}
+
+// check looks whether the disk is there and was never seen to lose a write.
+func (d *Disk) check() error {
+	if err := d.fault.writable(); err != nil {
+		return err
+	}
+	err := d.opts.Backend.Check()
+	if err == nil {
+		err = d.presence.Load().check()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, storage.ErrOffline):
+		return d.fault.setGone(err.Error())
+	case transient(err):
+		return err
+	}
+	d.fault.setFailed("check: " + err.Error())
+	return err
+}
+
+// Close implements storage.Disk. Readers that are still open stay usable. It
+// waits a bounded time for the metadata store; if that is stuck the error says
+// so and its memory is lost.
+func (d *Disk) Close() error {
+	if d.fault.closed.Swap(true) {
+		return nil
+	}
+	d.resetting.Lock()
+	defer d.resetting.Unlock()
+	d.fds.shut()
+	k := d.meta.Load()
+	k.end(fmt.Errorf("%w: closed", storage.ErrOffline))
+	err := k.awaitEnd(d.opts.CloseTimeout)
+	if d.opts.MetaCache == nil {
+		d.cache.Close()
+	}
+	err = errors.Join(err, d.opts.Backend.Close(), d.lock.Close())
+	d.bufsDone()
+	return d.wrap("close", err)
+}

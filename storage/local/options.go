@@ -1,0 +1,111 @@
+package local
+
+import (
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/rs/zerolog"
+
+	"ringfence/internal/env"
+	"ringfence/storage"
+)
+
+// Options configures a disk. Root and Backend are required; everything else
+// has a useful zero value.
+type Options struct {
+	// Root is the directory's path: for people, and for Pebble.
+	Root string
+	// Backend is the file system under Root. A Disk that was opened owns it
+	// and closes it; until then it stays the caller's.
+	Backend storage.Backend
+	// MetaFS is the file system that Pebble sees. It must show the same files
+	// as Backend, under Root. vfs.Default if nil.
+	MetaFS vfs.FS
+	// Log gets what has no caller to be returned to.
+	Log zerolog.Logger
+	// FDCache is how many sealed shards stay open for reading. 512 if 0.
+	FDCache int
+	// MetaCache is a block cache shared by several disks. If nil, the disk has
+	// its own of MetaCacheBytes.
+	MetaCache *MetaCache
+	// MetaCacheBytes is the size of the disk's own block cache; memtables are
+	// counted against it. 8 MiB if 0.
+	MetaCacheBytes int64
+	// MemTableBytes is the size of one memtable; up to four exist under load.
+	// 4 MiB if 0.
+	MemTableBytes int64
+	// FullPercent is the share of used space from which no shards are taken.
+	// 95 if 0.
+	FullPercent int
+	// CloseTimeout bounds how long Close and ResetKV wait for the metadata
+	// store's users and its own work. 5 s if 0.
+	CloseTimeout time.Duration
+	// Env is the source of time and goroutines. env.System if zero.
+	Env env.Env
+	// Pool is where trailers are read to. The disk makes a small one of its own
+	// if nil.
+	Pool *storage.Pool
+}
+
+const ownPoolBytes = 4 << 20
+
+func (o Options) withDefaults() Options {
+	if o.MetaFS == nil {
+		o.MetaFS = vfs.Default
+	}
+	if o.FDCache == 0 {
+		o.FDCache = 512
+	}
+	if o.MetaCacheBytes == 0 {
+		o.MetaCacheBytes = 8 << 20
+	}
+	if o.MemTableBytes == 0 {
+		o.MemTableBytes = 4 << 20
+	}
+	if o.FullPercent == 0 {
+		o.FullPercent = 95
+	}
+	if o.CloseTimeout == 0 {
+		o.CloseTimeout = 5 * time.Second
+	}
+	if o.Env.IsZero() {
+		o.Env = env.System()
+	}
+	return o
+}
+
+// path is a name below the root as Pebble's file system wants it.
+func (o Options) path(name string) string { return o.MetaFS.PathJoin(o.Root, name) }
+
+// wait calls f in a goroutine of the Env and waits for it at most d. It
+// reports whether f ended, by returning or by runtime.Goexit; a panic of f is
+// handed to recovered. f must not need anything the caller holds.
+func wait(e env.Env, d time.Duration, f func(), recovered func(any)) bool {
+	done := make(chan struct{})
+	e.Go(func() {
+		defer close(done)
+		defer func() {
+			if r := recover(); r != nil {
+				recovered(r)
+			}
+		}()
+		f()
+	})
+	select { // in simulation f has ended already
+	case <-done:
+		return true
+	default:
+	}
+	if d <= 0 {
+		<-done
+		return true
+	}
+	timer, stop := e.After(d)
+	defer stop()
+	select {
+	case <-done:
+		return true
+	case <-timer:
+		return false
+	}
+}

@@ -1,0 +1,149 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/rs/zerolog"
+
+	"ringfence/storage"
+)
+
+// pebbleFormat is the on-disk format of the metadata store. It is pinned, not
+// "newest", so that a newer Pebble doesn't ratchet disks by itself. It must
+// never be below FormatWALSyncChunks: earlier ones take a damaged end of the
+// log for its end, and silently forget what was durable.
+const pebbleFormat = pebble.FormatValueSeparation
+
+// maxBackgroundErrors is after how many failed flushes and compactions the
+// database is given up. Pebble itself would retry for ever.
+const maxBackgroundErrors = 3
+
+// MetaCache is a block cache that several disks share, so that the memory of
+// all metadata stores together is bounded, and goes to the one that is read.
+type MetaCache struct{ cache *pebble.Cache }
+
+// NewMetaCache makes a cache of the given size in bytes. Memtables of the
+// disks that use it are counted against it.
+func NewMetaCache(bytes int64) *MetaCache { return &MetaCache{cache: pebble.NewCache(bytes)} }
+
+// Close gives the cache back; the memory goes when the last disk is closed.
+func (c *MetaCache) Close() { c.cache.Unref() }
+
+// pebbleOptions tunes for records of some hundred bytes, many small stores in
+// one process, and two cores or more: one compaction at a time, small
+// memtables, filters against reads of what isn't there (every conditional
+// create is one).
+func (d *Disk) pebbleOptions(k *kv) *pebble.Options {
+	o := &pebble.Options{
+		Cache:                       d.cache.cache,
+		FS:                          k.fence,
+		FormatMajorVersion:          pebbleFormat,
+		Logger:                      pebbleLogger{k},
+		MemTableSize:                uint64(d.opts.MemTableBytes),
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       24,
+		LBaseMaxBytes:               64 << 20,
+		MaxOpenFiles:                512,
+		CompactionConcurrencyRange:  func() (lower, upper int) { return 1, 1 },
+		EventListener: &pebble.EventListener{
+			BackgroundError: k.backgroundError,
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				k.end(fmt.Errorf("%w: %s: %w", storage.ErrCorrupt, info.Path, info.Details))
+			},
+		},
+	}
+	o.Experimental.FileCacheShards = 2
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		o.Levels[i].BlockSize = 8 << 10
+		o.Levels[i].IndexBlockSize = 64 << 10
+	}
+	return o
+}
+
+// pebbleLogger keeps Pebble from ending the process, and from the log what
+// only its authors can read.
+type pebbleLogger struct{ k *kv }
+
+// Infof implements pebble.Logger.
+func (l pebbleLogger) Infof(format string, args ...any) { l.k.logf(zerolog.DebugLevel, format, args) }
+
+// Errorf implements pebble.Logger.
+func (l pebbleLogger) Errorf(format string, args ...any) { l.k.logf(zerolog.WarnLevel, format, args) }
+
+// Fatalf implements pebble.Logger. Pebble relies on it not to return; ending
+// the goroutine is the most that may end.
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	l.k.end(fatalCause(format, args))
+	runtime.Goexit()
+}
+
+func (k *kv) logf(level zerolog.Level, format string, args []any) {
+	if k.ended() != nil {
+		level = zerolog.DebugLevel // its end was logged; the rest is noise
+	}
+	k.log.WithLevel(level).Msg("pebble: " + fmt.Sprintf(format, args...))
+}
+
+// fatalCause finds the error among a format's arguments, so that a full disk
+// can be told from a broken one.
+func fatalCause(format string, args []any) error {
+	text := fmt.Sprintf(format, args...)
+	for _, a := range args {
+		if err, ok := a.(error); ok {
+			return metaError(fmt.Errorf("%s: %w", text, err))
+		}
+	}
+	return fmt.Errorf("%w: %s", storage.ErrFailed, text)
+}
+
+// backgroundError hears of failed flushes and compactions.
+func (k *kv) backgroundError(err error) {
+	n := k.backgroundErrors.Add(1)
+	if k.ended() == nil {
+		k.log.Error().Err(err).Int32("count", n).Msg("metadata store: background work failed")
+	}
+	if n >= maxBackgroundErrors {
+		k.end(metaError(fmt.Errorf("background work failed %d times: %w", n, err)))
+	}
+}
+
+// metaError classifies what Pebble says while it runs.
+func metaError(err error) error {
+	if pebble.IsCorruptionError(err) {
+		return mark(storage.ErrCorrupt, err)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return mark(storage.ErrCorrupt, err) // a file that should be there
+	}
+	return classify(err)
+}
+
+// openError classifies why a store couldn't be opened. What the device or the
+// process is to blame for mustn't be taken for damage, which would be answered
+// by wiping; everything else is damage.
+func openError(err error) error {
+	var errno syscall.Errno
+	switch {
+	case pebble.IsCorruptionError(err):
+		return mark(storage.ErrCorrupt, err)
+	case strings.Contains(err.Error(), "format major version"):
+		return mark(storage.ErrFailed, err) // of a later release
+	case errors.As(err, &errno) && errno != syscall.ENOENT:
+		return classify(err)
+	}
+	for _, s := range []error{storage.ErrFailed, storage.ErrFull, storage.ErrOffline} {
+		if errors.Is(err, s) {
+			return err
+		}
+	}
+	return mark(storage.ErrCorrupt, err)
+}
