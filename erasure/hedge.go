@@ -1,0 +1,154 @@
+package erasure
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// When a read is late, and what is done to a disk that makes others wait.
+const (
+	hedgeMin   = 10 * time.Millisecond // nothing is late before
+	hedgeMax   = time.Second           // everything is late after
+	hedgeTimes = 3                     // of the disk's own 95th percentile
+
+	lossesMax = 3 // lost reads in a row make a disk suspect
+
+	avoidMin = 2 * time.Second  // first avoidance of a disk
+	avoidMax = time.Minute      // doubling up to this
+	avoidTry = 10 * time.Second // how long one try after it keeps others off
+)
+
+// pace is what is known about the speed and the troubles of one disk. It may
+// be used concurrently.
+type pace struct {
+	mu sync.Mutex
+	// mu protects the fields below.
+	counts [32]uint32 // of reads by the bit length of their microseconds
+	total  uint32
+	losses int       // late reads in a row that another disk made good
+	until  time.Time // avoid the disk until then
+	after  time.Duration
+}
+
+// observe learns from a good read that took d, and takes the disk back in when
+// that was not long. Old reads fade: every 1,024 reads all counts are halved.
+func (p *pace) observe(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.countLocked(d)
+	p.losses = 0
+	if d < hedgeMax {
+		p.after = 0
+	}
+}
+
+// lost learns from a read that was given up after d, since others were sooner,
+// and reports whether it is time to suspect the disk.
+func (p *pace) lost(d time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.countLocked(d)
+	p.losses++
+	return p.losses >= lossesMax
+}
+
+func (p *pace) countLocked(d time.Duration) {
+	b := min(bits.Len64(uint64(max(d.Microseconds(), 0))), len(p.counts)-1)
+	p.counts[b]++
+	p.total++
+	if p.total < 1024 {
+		return
+	}
+	p.total = 0
+	for i := range p.counts {
+		p.counts[i] /= 2
+		p.total += p.counts[i]
+	}
+}
+
+// late is how long a read may take before another disk is asked too.
+func (p *pace) late() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.total < 20 { // too little to speak of percentiles
+		return 5 * hedgeMin
+	}
+	left := p.total / 20
+	for b := len(p.counts) - 1; b >= 0; b-- {
+		if p.counts[b] > left {
+			upper := time.Duration(uint64(1)<<b) * time.Microsecond
+			return min(max(hedgeTimes*upper, hedgeMin), hedgeMax)
+		}
+		left -= p.counts[b]
+	}
+	return hedgeMin
+}
+
+// avoid sets the disk aside from now on, longer every time, and reports whether
+// it was not aside yet.
+func (p *pace) avoid(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.losses = 0
+	if p.after != 0 && now.Before(p.until) {
+		return false
+	}
+	first := p.after == 0
+	p.after = min(max(2*p.after, avoidMin), avoidMax)
+	p.until = now.Add(p.after)
+	return first
+}
+
+// avoided reports whether the disk is aside. When its time is over one caller
+// is told no, and is the one to try it; the others wait for what comes of it.
+func (p *pace) avoided(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.after == 0 {
+		return false
+	}
+	if now.Before(p.until) {
+		return true
+	}
+	p.until = now.Add(avoidTry)
+	return false
+}
+
+// aside is avoided without the try, for a look from outside.
+func (p *pace) aside() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.after != 0
+}
+
+// pardon takes the disk back in after it did well.
+func (p *pace) pardon() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.after = 0
+}
+
+// budget bounds extra reads to a tenth of all reads, with a little saved up for
+// the moment when a disk turns bad. The zero value is ready.
+type budget struct{ spent atomic.Int64 } // tenths of a read, below 0: saved
+
+const budgetSaved = 100 * 10
+
+// earn counts n ordinary reads.
+func (b *budget) earn(n int) {
+	if b.spent.Add(int64(-n)) < -budgetSaved {
+		b.spent.Store(-budgetSaved)
+	}
+}
+
+// spend asks for n extra reads.
+func (b *budget) spend(n int) bool {
+	cost := int64(n) * 10
+	if b.spent.Add(cost) > budgetSaved/10 {
+		b.spent.Add(-cost)
+		return false
+	}
+	return true
+}

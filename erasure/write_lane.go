@@ -1,0 +1,361 @@
+package erasure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"ringfence/erasure/frame"
+	"ringfence/storage"
+)
+
+// errAborted is why a lane stops when its whole write does.
+var errAborted = errors.New("write aborted")
+
+// step is one thing for a lane to do. A lane has at most writeWindow+2 of them
+// before it: the writer waits for a free stripe before it sends the next.
+type step struct {
+	kind   stepKind
+	stripe *stripe         // stepAppend: a reference that goes with the step
+	ctx    context.Context // stepSeal: the caller's
+}
+
+type stepKind uint8
+
+const (
+	stepCreate stepKind = iota
+	stepAppend
+	stepSeal
+)
+
+// lane is one disk's part in a write: a queue of steps, done in order by a task
+// that lives only while there is something to do. So a lane waits for nothing,
+// and a disk that hangs holds up its lane alone. Whoever cleans up after a
+// failed lane is that same task, which is the only one to touch the shard.
+type lane struct {
+	w      *stagedBlob
+	d      *data
+	id     storage.ShardID
+	shard  uint8
+	slot   uint8
+	info   storage.ShardInfo
+	ctx    context.Context // of create and append
+	cancel context.CancelFunc
+	run    func()              // l.drain, made once
+	writer storage.ShardWriter // the task's; nil before create and when it is over
+	sealed bool                // the task's: the shard is durable
+
+	mu struct {
+		sync.Mutex
+		queue   []step
+		running bool
+		done    int   // steps
+		err     error // why the lane was left out
+		remove  bool  // what it wrote must go, even when sealed
+		cleaned bool
+	}
+}
+
+func newLane(ctx context.Context, w *stagedBlob, shard, slot uint8, info storage.ShardInfo) *lane {
+	l := &lane{w: w, d: w.d, id: w.id, shard: shard, slot: slot, info: info}
+	l.ctx, l.cancel = context.WithCancel(ctx)
+	l.run = l.drain
+	return l
+}
+
+// push gives the lane a step, or nothing when it was left out.
+func (l *lane) push(s step) {
+	l.mu.Lock()
+	if l.mu.err != nil {
+		l.mu.Unlock()
+		return
+	}
+	if s.stripe != nil {
+		s.stripe.retain()
+	}
+	l.mu.queue = append(l.mu.queue, s)
+	start := l.startLocked()
+	l.mu.Unlock()
+	if start {
+		l.d.task(l.run)
+	}
+}
+
+// startLocked reports whether the caller has to start the task.
+func (l *lane) startLocked() bool {
+	start := !l.mu.running
+	l.mu.running = true
+	return start
+}
+
+// drop leaves the lane out from now on: what it does not need to do any more is
+// forgotten, what it does is cancelled, and its task cleans up. With remove a
+// shard that is sealed goes, too.
+func (l *lane) drop(why error, remove bool) {
+	l.mu.Lock()
+	if l.mu.err == nil {
+		l.mu.err = why
+	}
+	l.forgetLocked()
+	start := false
+	if remove && !l.mu.remove {
+		l.mu.remove, l.mu.cleaned = true, false
+	}
+	if !l.mu.cleaned {
+		start = l.startLocked()
+	}
+	l.mu.Unlock()
+	l.cancel()
+	if start {
+		l.d.task(l.run)
+	}
+}
+
+// forgetLocked empties the queue.
+func (l *lane) forgetLocked() {
+	for _, s := range l.mu.queue {
+		if s.stripe != nil {
+			s.stripe.release()
+		}
+	}
+	clear(l.mu.queue)
+	l.mu.queue = l.mu.queue[:0]
+}
+
+// drain is the task: it does what is queued, then ends.
+func (l *lane) drain() {
+	defer l.d.tasks.Done()
+	for {
+		l.mu.Lock()
+		if l.mu.err != nil {
+			if l.mu.cleaned {
+				l.mu.running = false
+				l.mu.Unlock()
+				l.signal()
+				return
+			}
+			l.mu.cleaned = true
+			remove := l.mu.remove
+			l.mu.Unlock()
+			l.clean(remove)
+			continue
+		}
+		if len(l.mu.queue) == 0 {
+			l.mu.running = false
+			l.mu.Unlock()
+			return
+		}
+		s := l.mu.queue[0]
+		copy(l.mu.queue, l.mu.queue[1:])
+		l.mu.queue = l.mu.queue[:len(l.mu.queue)-1]
+		l.mu.Unlock()
+
+		err := l.do(s)
+		if s.stripe != nil {
+			s.stripe.release()
+		}
+		l.finish(err)
+		l.signal()
+	}
+}
+
+// finish counts a step, or leaves the lane out.
+func (l *lane) finish(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		l.mu.done++
+		return
+	}
+	if l.mu.err == nil {
+		l.mu.err = err
+	}
+	l.forgetLocked()
+}
+
+// signal wakes the writer up. One signal stands for any number.
+func (l *lane) signal() {
+	select {
+	case l.w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *lane) do(s step) error {
+	switch s.kind {
+	case stepCreate:
+		w, err := l.d.opts.Disks[l.slot].CreateShard(l.ctx, l.id, l.info)
+		if err != nil {
+			return fmt.Errorf("create: %w", err)
+		}
+		l.writer = w
+	case stepAppend:
+		block := s.stripe.blocks[l.shard]
+		sum := frame.Sum(l.id.UUID, l.id.Part, l.shard, uint32(s.stripe.number), block)
+		if err := l.writer.Append(l.ctx, block, sum); err != nil {
+			return fmt.Errorf("append block %d: %w", s.stripe.number, err)
+		}
+	case stepSeal:
+		// Both contexts end a seal: the one of this call, and the lane's when
+		// the lane is left out.
+		ctx, cancel := context.WithCancel(s.ctx)
+		defer cancel()
+		stop := context.AfterFunc(l.ctx, cancel)
+		defer stop()
+		if err := l.writer.Seal(ctx); err != nil {
+			return fmt.Errorf("seal: %w", err)
+		}
+		l.sealed = true
+		l.d.writes[l.slot].pardon()
+	}
+	return nil
+}
+
+// clean ends the shard of a lane that was left out. A shard that was sealed too
+// late to count stays: it is whole, and whoever repairs the blob will find it.
+// The context is not the request's, which may be why we are here.
+func (l *lane) clean(remove bool) {
+	var err error
+	if l.writer != nil && !l.sealed {
+		err = l.writer.Abort()
+	}
+	if remove && l.sealed {
+		err = l.d.opts.Disks[l.slot].RemoveShard(context.WithoutCancel(l.ctx), l.id)
+		l.sealed = err != nil
+	}
+	if err != nil {
+		// An orphan on a disk in trouble: the sweep of unreferenced shards
+		// finds it when the disk is back.
+		l.d.opts.Log.Warn().Stringer("shard", l.id).Uint8("slot", l.slot).Err(err).Msg("clean up after a write")
+	}
+}
+
+// failure is why the lane was left out, or nil.
+func (l *lane) failure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.err
+}
+
+// busy reports whether the lane's task runs.
+func (l *lane) busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.running
+}
+
+// at says whether the lane is still in, and has done n steps.
+func (l *lane) at(n int) (in, done bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.err == nil, l.mu.err == nil && l.mu.done >= n
+}
+
+// awaitStep is await for the first n steps.
+func (w *stagedBlob) awaitStep(ctx context.Context, n, need int) error {
+	var timer <-chan time.Time
+	stop := func() {}
+	defer func() { stop() }()
+	armed := false // for the slow, not for the stalled
+	for {
+		in, done := w.progress(n)
+		if in < need {
+			return contextError(ctx, w.failed(in, need))
+		}
+		if done == in {
+			return nil
+		}
+		if timer == nil || !armed && done >= need {
+			stop()
+			armed = done >= need
+			after := w.d.opts.StallAfter
+			if armed {
+				after = w.d.opts.SlowAfter
+			}
+			timer, stop = w.d.opts.Env.After(after)
+		}
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer:
+			w.dropLate(n)
+			timer = nil
+		}
+	}
+}
+
+// progress counts the lanes that are still in, and those of them that have done
+// n steps.
+func (w *stagedBlob) progress(n int) (in, done int) {
+	for _, l := range w.lanes {
+		i, d := l.at(n)
+		if i {
+			in++
+		}
+		if d {
+			done++
+		}
+	}
+	return in, done
+}
+
+// dropLate leaves out every lane that has not done n steps.
+func (w *stagedBlob) dropLate(n int) {
+	for _, l := range w.lanes {
+		if in, done := l.at(n); in && !done {
+			l.drop(errSlow, false)
+			w.d.count.Laggards.Add(1)
+			w.d.suspect(l.slot, "write")
+		}
+	}
+}
+
+// failed is the error of a write with too few lanes left.
+func (w *stagedBlob) failed(have, need int) error {
+	var disks []error
+	for _, f := range w.failures() {
+		disks = append(disks, f)
+	}
+	return writeFailure("write", have, need, disks)
+}
+
+// nextStripe gives a stripe to fill as number s, when the disks are done with
+// the one before it in its place of the ring. A lane that hangs takes its
+// stripe with it; another is borrowed for it if there is memory.
+func (w *stagedBlob) nextStripe(ctx context.Context, s int64) (*stripe, error) {
+	place := &w.ring[s%int64(w.window)]
+	if *place == nil {
+		st, err := newStripe(w.layout, w.res.Get)
+		if err != nil {
+			return nil, fmt.Errorf("write: %w: %w", ErrOverload, err)
+		}
+		*place = st
+		return st, nil
+	}
+	if err := w.awaitStep(ctx, w.steps-w.window+1, w.layout.quorum()); err != nil {
+		return nil, err
+	}
+	if (*place).shared() {
+		(*place).release()
+		*place = nil
+		st, err := newStripe(w.layout, w.d.opts.Pool.Get)
+		if err != nil {
+			return nil, fmt.Errorf("write: %w: %w", ErrOverload, err)
+		}
+		*place = st
+	}
+	return *place, nil
+}
+
+// releaseRing drops the writer's references.
+func (w *stagedBlob) releaseRing() {
+	for i, st := range w.ring {
+		if st != nil {
+			st.release()
+			w.ring[i] = nil
+		}
+	}
+}
