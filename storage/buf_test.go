@@ -311,15 +311,15 @@ func TestBufMisuseIsCaught(t *testing.T) {
 		"retain":         func(b *Buf) { b.Retain() },
 		"bytes":          func(b *Buf) { b.Bytes() },
 		"length":         func(b *Buf) { b.SetLen(1) },
-		"length over the capacity": func(b *Buf) {
-			b, err := p.Get(1)
+		"length over the capacity": func(*Buf) {
+			live, err := p.Get(1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer b.Release()
-			b.SetLen(b.Cap() + 1)
+			defer live.Release()
+			live.SetLen(live.Cap() + 1)
 		},
-		"write to released memory": func(b *Buf) {
+		"write to released memory": func(*Buf) {
 			live, err := p.Get(4096)
 			if err != nil {
 				t.Fatal(err)

@@ -1,0 +1,213 @@
+package std
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ringfence/storage"
+)
+
+// Options configures New.
+type Options struct {
+	// Root is the disk's folder. It must exist; it may be a symbolic link.
+	Root string
+	// Slots bounds the reads that block at the same time; 0 means 32.
+	Slots int
+}
+
+func (o Options) withDefaults() Options {
+	if o.Slots == 0 {
+		o.Slots = 32
+	}
+	return o
+}
+
+// Backend is a storage.Backend on a folder.
+type Backend struct {
+	opts Options
+	root handle
+	dev  uint64 // of the root when it was opened
+	ino  uint64
+
+	walks  bool // the kernel refuses openat2: names are resolved step by step
+	nowait atomic.Bool
+	slots  chan struct{} // one element per blocking read
+	// readBlocking is preadv; tests put a disk that hangs in its place.
+	readBlocking func(fd int, iovs []unix.Iovec, off int64) (int, error)
+
+	inline, pool atomic.Int64 // reads by tier
+	served       atomic.Int64 // bytes read inline
+
+	dirs  dirSyncs
+	space spaceCache
+}
+
+var _ storage.Backend = (*Backend)(nil)
+
+// New opens the folder. It creates nothing.
+func New(opts Options) (*Backend, error) {
+	opts = opts.withDefaults()
+	if opts.Slots < 0 {
+		return nil, fmt.Errorf("std: %d slots", opts.Slots)
+	}
+	root, err := filepath.Abs(opts.Root)
+	if err != nil {
+		return nil, fmt.Errorf("std: %w", err)
+	}
+	opts.Root = root
+	b := &Backend{opts: opts, slots: make(chan struct{}, opts.Slots), readBlocking: preadv}
+	b.nowait.Store(true)
+	var fd int
+	err = retry(func() (err error) {
+		fd, err = unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil, b.wrap("open", ".", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, errors.Join(b.wrap("open", ".", err), unix.Close(fd))
+	}
+	b.dev, b.ino = st.Dev, st.Ino
+	b.root.gone = make(chan struct{})
+	b.root.init(fd)
+	b.walks = !b.beneathWorks()
+	return b, nil
+}
+
+// beneathWorks reports whether openat2 is there and allowed: kernels before 5.6
+// lack it and old container runtimes forbid it.
+func (b *Backend) beneathWorks() bool {
+	fd, err := b.openBeneath(".", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return false
+	}
+	return unix.Close(fd) == nil
+}
+
+// Check implements storage.Backend.
+func (b *Backend) Check() error {
+	var st unix.Stat_t
+	if b.root.closed.Load() {
+		return b.offline("check", os.ErrClosed)
+	}
+	if err := retry(func() error { return unix.Stat(b.opts.Root, &st) }); err != nil {
+		return b.offline("check", err)
+	}
+	// The open descriptor keeps the inode from being reused, so the same number
+	// under the path means the same folder, still linked.
+	if st.Dev != b.dev || st.Ino != b.ino {
+		return b.offline("check", errors.New("another folder has taken its place"))
+	}
+	return nil
+}
+
+func (b *Backend) offline(op string, err error) error {
+	return &storage.DiskError{Op: op, Disk: b.opts.Root, Err: fmt.Errorf("%w: %w", storage.ErrOffline, err)}
+}
+
+// enter admits a call that uses the root descriptor.
+func (b *Backend) enter(ctx context.Context, op string, names ...string) error {
+	for _, name := range names {
+		if err := checkName(name); err != nil {
+			return b.wrap(op, name, err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return b.wrap(op, names[0], err)
+	}
+	if err := b.root.acquire(); err != nil {
+		return b.offline(op, err)
+	}
+	return nil
+}
+
+// leave ends what enter began.
+func (b *Backend) leave() {
+	// The result of closing a folder that was only read says nothing.
+	_ = b.root.release()
+}
+
+// Close implements storage.Backend.
+func (b *Backend) Close() error {
+	if err := b.root.close(); errors.Is(err, os.ErrClosed) {
+		return nil
+	} else if err != nil {
+		return b.wrap("close", ".", err)
+	}
+	<-b.root.gone
+	// Reads that run hold a slot; those that start later on files still open
+	// get theirs back.
+	for range cap(b.slots) {
+		b.slots <- struct{}{}
+	}
+	for range cap(b.slots) {
+		<-b.slots
+	}
+	return nil
+}
+
+// Stats implements storage.Backend. The space is at most a second old, or older
+// while the file system does not answer.
+func (b *Backend) Stats() storage.BackendStats {
+	total, free := b.space.get(b)
+	return storage.BackendStats{
+		TotalBytes: total,
+		FreeBytes:  free,
+		Reads:      storage.ReadCounts{Inline: b.inline.Load(), Pool: b.pool.Load()},
+	}
+}
+
+// spaceCache keeps statfs from running more than once a second, and callers
+// from queueing behind one that hangs.
+type spaceCache struct {
+	refresh sync.Mutex // held by the one caller that asks the kernel
+	state   atomic.Pointer[space]
+}
+
+type space struct {
+	total, free int64
+	at          time.Time
+}
+
+func (c *spaceCache) get(b *Backend) (total, free int64) {
+	s := c.state.Load()
+	if (s == nil || time.Since(s.at) >= time.Second) && c.refresh.TryLock() {
+		defer c.refresh.Unlock()
+		if fresh := b.statfs(); fresh != nil {
+			s = fresh
+			c.state.Store(s)
+		}
+	}
+	if s == nil {
+		return 0, 0
+	}
+	return s.total, s.free
+}
+
+// statfs is nil when the file system cannot be asked: the numbers stay as they
+// were, and whoever needs to know why calls Check.
+func (b *Backend) statfs() *space {
+	if b.root.acquire() != nil {
+		return nil
+	}
+	defer b.leave()
+	var st unix.Statfs_t
+	if err := retry(func() error { return unix.Fstatfs(b.root.fd, &st) }); err != nil {
+		return nil
+	}
+	unit := st.Frsize
+	if unit <= 0 {
+		unit = st.Bsize
+	}
+	return &space{total: int64(st.Blocks) * unit, free: int64(st.Bavail) * unit, at: time.Now()}
+}

@@ -1,0 +1,136 @@
+package std
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"ringfence/storage"
+)
+
+// file is an open regular file.
+type file struct {
+	handle
+	backend *Backend
+	name    string
+
+	write    sync.RWMutex // held for reading by writes, for writing by trim
+	mu       sync.Mutex   // protects the fields below
+	reserved int64        // bytes preallocated and not yet trimmed
+	syncErr  error        // of the sync that failed; there is no second try
+}
+
+var (
+	_ storage.File         = (*file)(nil)
+	_ storage.VectorReader = (*file)(nil)
+)
+
+func (b *Backend) file(fd int, name string) *file {
+	f := &file{backend: b, name: name}
+	f.init(fd)
+	return f
+}
+
+// begin admits a call that uses the descriptor; release ends it.
+func (f *file) begin(ctx context.Context, op string) error {
+	if err := ctx.Err(); err != nil {
+		return f.backend.wrap(op, f.name, err)
+	}
+	return f.backend.wrap(op, f.name, f.acquire())
+}
+
+// end releases the descriptor and adds what closing it said, if this was the
+// last use.
+func (f *file) end(op string, err error) error {
+	if closed := f.release(); err == nil {
+		err = closed
+	}
+	return f.backend.wrap(op, f.name, err)
+}
+
+// WriteAt implements storage.File.
+func (f *file) WriteAt(ctx context.Context, p []byte, off int64) error {
+	const op = "write"
+	if err := f.begin(ctx, op); err != nil {
+		return err
+	}
+	f.write.RLock()
+	defer f.write.RUnlock()
+	for len(p) > 0 {
+		var n int
+		err := retry(func() (err error) {
+			n, err = unix.Pwrite(f.fd, p, off)
+			return err
+		})
+		if err == nil && n == 0 {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return f.end(op, err)
+		}
+		p, off = p[n:], off+int64(n)
+	}
+	return f.end(op, nil)
+}
+
+// Sync implements storage.File.
+func (f *file) Sync(ctx context.Context) error {
+	const op = "sync"
+	if err := f.begin(ctx, op); err != nil {
+		return err
+	}
+	if err := f.trim(); err != nil {
+		return f.end(op, err)
+	}
+	f.mu.Lock()
+	err := f.syncErr
+	f.mu.Unlock()
+	if err != nil {
+		return f.end(op, fmt.Errorf("an earlier sync failed: %w", err))
+	}
+	if err = syncFailed(retry(func() error { return unix.Fdatasync(f.fd) })); err != nil {
+		f.mu.Lock()
+		f.syncErr = err
+		f.mu.Unlock()
+	}
+	return f.end(op, err)
+}
+
+// trim gives back what was preallocated past the end.
+func (f *file) trim() error {
+	f.write.Lock()
+	defer f.write.Unlock()
+	f.mu.Lock()
+	reserved := f.reserved
+	f.reserved = 0
+	f.mu.Unlock()
+	if reserved == 0 {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(f.fd, &st); err != nil {
+		return err
+	}
+	if st.Size >= reserved {
+		return nil
+	}
+	return retry(func() error { return unix.Ftruncate(f.fd, st.Size) })
+}
+
+// Size implements storage.File.
+func (f *file) Size() (int64, error) {
+	const op = "size"
+	if err := f.acquire(); err != nil {
+		return 0, f.backend.wrap(op, f.name, err)
+	}
+	var st unix.Stat_t
+	err := unix.Fstat(f.fd, &st)
+	return st.Size, f.end(op, err)
+}
+
+// Close implements storage.File. Reads that were abandoned keep the descriptor
+// until they are over.
+func (f *file) Close() error { return f.backend.wrap("close", f.name, f.close()) }
