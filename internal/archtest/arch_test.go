@@ -36,7 +36,7 @@ var may = map[string][]string{
 	"server/checksum":         {},
 	"server/sigv4":            {"server/s3err", "server/checksum"},
 	"server":                  {"erasure", "server/s3err", "server/s3xml", "server/sigv4", "server/checksum", "internal/env", "internal/invariant"}, // never storage
-	"cmd/gateway":             {"server", "erasure", "erasure/meta", "erasure/meta/quorumlog", "storage", "storage/local", "storage/std", "storage/uring", "internal/env"},
+	"cmd/gateway":             {"server", "server/sigv4", "erasure", "erasure/meta", "erasure/meta/quorumlog", "storage", "storage/local", "storage/std", "storage/uring", "internal/env"},
 	"integration":             {}, // black box: it knows only the wire
 }
 
