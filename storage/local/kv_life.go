@@ -52,7 +52,9 @@ func (d *Disk) openKV() *kv {
 	var db *pebble.DB
 	err := errors.New("pebble gave up opening")
 	wait(d.opts.Env, 0, func() {
-		db, err = pebble.Open(d.opts.path(nameMeta), d.pebbleOptions(k))
+		if err = checkMeta(k.fence, d.opts.path(nameMeta)); err == nil {
+			db, err = pebble.Open(d.opts.path(nameMeta), d.pebbleOptions(k))
+		}
 	}, func(r any) { err = fmt.Errorf("pebble panicked: %v", r) })
 	if err == nil {
 		k.db = db

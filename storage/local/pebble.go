@@ -51,6 +51,7 @@ func (d *Disk) pebbleOptions(k *kv) *pebble.Options {
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,
 		LBaseMaxBytes:               64 << 20,
+		MaxManifestFileSize:         8 << 20,
 		MaxOpenFiles:                512,
 		CompactionConcurrencyRange:  func() (lower, upper int) { return 1, 1 },
 		EventListener: &pebble.EventListener{
@@ -133,7 +134,7 @@ func metaError(err error) error {
 func openError(err error) error {
 	var errno syscall.Errno
 	switch {
-	case pebble.IsCorruptionError(err):
+	case pebble.IsCorruptionError(err), errors.Is(err, storage.ErrCorrupt):
 		return mark(storage.ErrCorrupt, err)
 	case strings.Contains(err.Error(), "format major version"):
 		return mark(storage.ErrFailed, err) // of a later release
