@@ -45,6 +45,7 @@ type lane struct {
 	cancel context.CancelFunc
 	run    func()              // l.drain, made once
 	writer storage.ShardWriter // the task's; nil before create and when it is over
+	spent  bool                // the task's: Seal was called
 	sealed bool                // the task's: the shard is durable
 
 	mu struct {
@@ -204,6 +205,7 @@ func (l *lane) do(s step) error {
 		defer cancel()
 		stop := context.AfterFunc(l.ctx, cancel)
 		defer stop()
+		l.spent = true
 		if err := l.writer.Seal(ctx); err != nil {
 			return fmt.Errorf("seal: %w", err)
 		}
@@ -213,17 +215,18 @@ func (l *lane) do(s step) error {
 	return nil
 }
 
-// clean ends the shard of a lane that was left out. A shard that was sealed too
-// late to count stays: it is whole, and whoever repairs the blob will find it.
-// The context is not the request's, which may be why we are here.
+// clean ends the shard of a lane that was left out. One whose seal failed is
+// removed: nobody knows what of it is durable. One that was sealed too late to
+// count stays: it is whole, and whoever repairs the blob will find it under its
+// name. The context is not the request's, which may be why we are here.
 func (l *lane) clean(remove bool) {
 	var err error
-	if l.writer != nil && !l.sealed {
+	switch {
+	case l.writer == nil:
+	case !l.spent:
 		err = l.writer.Abort()
-	}
-	if remove && l.sealed {
+	case !l.sealed || remove:
 		err = l.d.opts.Disks[l.slot].RemoveShard(context.WithoutCancel(l.ctx), l.id)
-		l.sealed = err != nil
 	}
 	if err != nil {
 		// An orphan on a disk in trouble: the sweep of unreferenced shards
