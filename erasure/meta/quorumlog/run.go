@@ -1,0 +1,76 @@
+package quorumlog
+
+import (
+	"context"
+	"errors"
+
+	"ringfence/storage"
+)
+
+// Run keeps the engine well until ctx ends: it recovers when that is needed,
+// takes disks out of the set that hang, and brings back those that return.
+func (e *Engine) Run(ctx context.Context) error {
+	for {
+		more := e.Tend(ctx)
+		if more {
+			e.wake()
+		}
+		timer, stop := e.opts.Env.After(e.opts.TendEvery)
+		select {
+		case <-e.kick:
+		case <-timer:
+		case <-ctx.Done():
+			stop()
+			return nil
+		}
+		stop()
+		e.mu.Lock()
+		closed := e.mode == modeClosed
+		e.mu.Unlock()
+		if closed {
+			return nil
+		}
+	}
+}
+
+// Tend is one round of Run: a recovery if the engine is not serving, then a
+// slice of catch-up for every disk that is out of the set. It reports whether
+// more of that can be done at once.
+func (e *Engine) Tend(ctx context.Context) (more bool) {
+	e.expelLaggards(ctx)
+	e.mu.Lock()
+	serving := e.mode == modeServing
+	e.mu.Unlock()
+	if !serving {
+		if err := e.Recover(ctx); err != nil {
+			e.opts.Log.Debug().Err(err).Msg("metadata recovery")
+			return false
+		}
+	}
+	for _, m := range e.outsiders() {
+		select {
+		case e.tending <- struct{}{}:
+		case <-ctx.Done():
+			return false
+		}
+		again, err := e.tend(ctx, m)
+		<-e.tending
+		more = more || again
+		if err != nil && !errors.Is(err, storage.ErrOffline) {
+			e.opts.Log.Debug().Int("slot", m.slot).Err(err).Msg("metadata catch-up")
+		}
+	}
+	return more
+}
+
+// outsiders are the disks out of the set that no write is stuck on.
+func (e *Engine) outsiders() (out []*member) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, m := range e.members {
+		if m.state != stateInSync && !m.lane.running {
+			out = append(out, m)
+		}
+	}
+	return out
+}

@@ -1,0 +1,154 @@
+package quorumlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"ringfence/storage"
+)
+
+// survey asks all disks what they hold and waits for every one, at most until
+// timeout: any voter that is left out is evidence that is left out.
+func (e *Engine) survey(ctx context.Context, timeout <-chan time.Time) []report {
+	return e.ask(ctx, e.members, timeout)
+}
+
+// ask returns reports by slot; disks not asked are gone.
+func (e *Engine) ask(ctx context.Context, members []*member, timeout <-chan time.Time) []report {
+	reports := make([]report, len(e.members))
+	for i := range reports {
+		reports[i].err = errors.New("no answer")
+	}
+	type numbered struct {
+		slot int
+		report
+	}
+	results := make(chan numbered, len(members))
+	running := 0
+	for _, m := range members {
+		if e.busy(m) {
+			reports[m.slot].err = errors.New("a write to it hangs")
+			continue
+		}
+		if !m.probing.CompareAndSwap(false, true) {
+			reports[m.slot].err = errors.New("a read of it hangs")
+			continue
+		}
+		running++
+		e.opts.Env.Go(func() {
+			r := e.read(ctx, m)
+			m.probing.Store(false)
+			results <- numbered{m.slot, r}
+		})
+	}
+	for range running {
+		select {
+		case r := <-results:
+			reports[r.slot] = r.report
+		case <-timeout:
+			return reports
+		case <-ctx.Done():
+			return reports
+		}
+	}
+	return reports
+}
+
+// busy reports whether a batch is being applied to the disk: its contents may
+// change under whoever looks.
+func (e *Engine) busy(m *member) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return m.lane.running
+}
+
+// read looks at the store of a disk as it is open now.
+func (e *Engine) read(ctx context.Context, m *member) report {
+	kv := m.disk.KV()
+	if kv == nil {
+		return report{err: storage.ErrOffline}
+	}
+	r := report{kv: kv}
+	if r.err = e.readCells(ctx, m, &r); r.err != nil {
+		r.stand = standGone
+		if errors.Is(r.err, storage.ErrCorrupt) {
+			r.stand = standCorrupt
+		}
+	}
+	return r
+}
+
+func (e *Engine) readCells(ctx context.Context, m *member, r *report) error {
+	raw, err := r.kv.Get(ctx, appliedKey())
+	if errors.Is(err, storage.ErrNotFound) {
+		return e.readBlank(ctx, r)
+	}
+	if err != nil {
+		return err
+	}
+	if r.cell, err = decodeCell(raw); err != nil {
+		return err
+	}
+	if raw, err = r.kv.Get(ctx, promisedKey()); err != nil {
+		if errors.Is(err, storage.ErrNotFound) {
+			return fmt.Errorf("no promise beside the cell: %w", storage.ErrCorrupt)
+		}
+		return err
+	}
+	p, err := decodePromise(raw)
+	if err != nil {
+		return err
+	}
+	if p.slot != m.slot || p.set != m.disk.Identity().Set {
+		return fmt.Errorf("metadata of slot %d of set %s: %w", p.slot, p.set, storage.ErrCorrupt)
+	}
+	r.promised = p.epoch
+	switch {
+	case r.cell.at.seq == 0:
+		r.stand = standEmpty
+	case r.cell.phase == phaseClean:
+		r.stand = standClean
+		return checkTail(ctx, r.kv, r.cell.at)
+	default:
+		r.stand = standPartial
+	}
+	return nil
+}
+
+// readBlank tells a blank store from one that lost its cell.
+func (e *Engine) readBlank(ctx context.Context, r *report) error {
+	it, err := r.kv.Iter(ctx, nil, nil)
+	if err != nil {
+		return err
+	}
+	found := it.SeekGE(nil)
+	if err := errors.Join(it.Err(), it.Close()); err != nil {
+		return err
+	}
+	if found {
+		return fmt.Errorf("keys but no cell: %w", storage.ErrCorrupt)
+	}
+	r.stand = standEmpty
+	return nil
+}
+
+// checkTail makes sure that the last log entry is the one that the cell names.
+func checkTail(ctx context.Context, kv storage.KV, at point) error {
+	raw, err := kv.Get(ctx, logKey(at.seq))
+	if errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("no log entry %d although applied: %w", at.seq, storage.ErrCorrupt)
+	}
+	if err != nil {
+		return err
+	}
+	en, err := decodeEntry(raw)
+	if err != nil {
+		return err
+	}
+	if en.at != at {
+		return fmt.Errorf("log entry %d is of another history: %w", at.seq, storage.ErrCorrupt)
+	}
+	return nil
+}
