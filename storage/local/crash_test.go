@@ -47,6 +47,7 @@ type world struct {
 	// In flight: the operation may have happened or not.
 	flyShard storage.ShardID // being sealed or removed
 	flySize  int             // of it; -1: none
+	sealing  bool            // it is being sealed
 	flyKeys  map[string]string
 }
 
@@ -149,7 +150,7 @@ func (c *crashRun) step() {
 	case n < 40 && len(c.want.sealed) > 0:
 		id := slices.SortedFunc(maps.Keys(c.want.sealed), func(a, b storage.ShardID) int { return bytes.Compare(a.UUID[:], b.UUID[:]) })[0]
 		c.update(func(w *world) {
-			w.flyShard, w.flySize = id, w.sealed[id]
+			w.flyShard, w.flySize, w.sealing = id, w.sealed[id], false
 			delete(w.sealed, id)
 		})
 		if err := d.RemoveShard(ctx, id); err != nil {
@@ -192,7 +193,7 @@ func (c *crashRun) shard() {
 	}
 	c.update(func(w *world) {
 		delete(w.never, id)
-		w.flyShard, w.flySize = id, size
+		w.flyShard, w.flySize, w.sealing = id, size, true
 	})
 	if err := w.Seal(ctx); err != nil {
 		t.Fatal(err)
@@ -250,7 +251,11 @@ func (c crash) verify(t *testing.T) {
 		}
 	}
 	if c.want.flySize >= 0 {
+		// A trailer can get to the disk before the blocks do: then the sums tell.
 		err := readShard(t, d, c.want.flyShard, c.want.flySize)
+		if c.want.sealing && errors.Is(err, errDiffers) {
+			err = nil
+		}
 		if err != nil && !errors.Is(err, storage.ErrNotFound) && !errors.Is(err, storage.ErrCorrupt) {
 			t.Errorf("crash at %s: shard in flight: %v", c.at, err)
 		}

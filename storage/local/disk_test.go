@@ -134,6 +134,11 @@ func readShard(t testing.TB, d storage.Disk, id storage.ShardID, size int) error
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err := r.Close(); err != nil {
+			t.Errorf("close reader: %v", err)
+		}
+	}()
 	info := r.Info()
 	if info.Size != int64(size) || info.BlockSize != blockSize || !bytes.Equal(info.Owner, ownerOf(id)) {
 		return fmt.Errorf("info %+v", info)
@@ -141,16 +146,18 @@ func readShard(t testing.TB, d storage.Disk, id storage.ShardID, size int) error
 	blocks, sums := blocksOf(id, size)
 	bufs := getBufs(t, len(blocks))
 	if err := r.ReadBlocks(t.Context(), 0, bufs); err != nil {
-		return errors.Join(err, r.Close())
+		return err
 	}
 	for i, b := range bufs {
 		if !bytes.Equal(b.Bytes(), blocks[i]) || r.Sum(i) != sums[i] {
-			return fmt.Errorf("block %d differs", i)
+			return fmt.Errorf("block %d: %w", i, errDiffers)
 		}
 		b.Release()
 	}
-	return r.Close()
+	return nil
 }
+
+var errDiffers = errors.New("differs from what was written")
 
 func getBufs(t testing.TB, n int) []*storage.Buf {
 	t.Helper()
