@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ type testStore struct {
 	pool    *storage.Pool
 	sims    []*storagetest.Sim
 	engines []*fakeEngine
-	clock   int64 // milliseconds; every look moves it by one
+	clock   atomic.Int64 // milliseconds; every look moves it by one
 }
 
 type storeShape struct {
@@ -37,9 +38,10 @@ func newTestStore(t testing.TB, shape storeShape) *testStore {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ts := &testStore{t: t, pool: pool, clock: 1_700_000_000_000}
+	ts := &testStore{t: t, pool: pool}
+	ts.clock.Store(1_700_000_000_000)
 	e := env.System()
-	e.Now = func() time.Time { ts.clock++; return time.UnixMilli(ts.clock) }
+	e.Now = func() time.Time { return time.UnixMilli(ts.clock.Add(1)) }
 	opts := Options{Pool: pool, Env: e, Region: "eu-test-1"}
 	for i := range shape.sets {
 		eng := &fakeEngine{epoch: 7}
