@@ -68,20 +68,12 @@ func writeFailure(op string, have, need int, disks []error) error {
 }
 
 // readFailure judges a stripe of which have blocks verified and need had to.
-// The bytes are lost when even the return of every disk that is away would not
-// bring enough shards; otherwise they may come back.
-func readFailure(op string, have, need int, disks []error) error {
+// lost says how many of its n shards are damaged or gone on disks that answer:
+// the bytes are lost when even the return of every disk that is away would not
+// bring enough; otherwise they may come back.
+func readFailure(op string, have, need, lost, n int, disks []error) error {
 	kind := ErrCorrupt
-	away := 0
-	for _, err := range disks {
-		if isOverload(err) {
-			return &quorumError{Kind: ErrOverload, Op: op, Have: have, Need: need, Disks: disks}
-		}
-		if !isDamage(err) {
-			away++
-		}
-	}
-	if have+away >= need {
+	if n-lost >= need {
 		kind = ErrUnavailable
 	}
 	return &quorumError{Kind: kind, Op: op, Have: have, Need: need, Disks: disks}
@@ -92,9 +84,6 @@ func readFailure(op string, have, need int, disks []error) error {
 func isDamage(err error) bool {
 	return errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrNotFound)
 }
-
-// isOverload reports whether err is about memory, not about a disk.
-func isOverload(err error) bool { return errors.Is(err, storage.ErrNoBuffer) }
 
 // contextError gives ctx's error when it ended, and otherwise err.
 func contextError(ctx context.Context, err error) error {

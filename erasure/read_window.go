@@ -234,22 +234,29 @@ func (r *blobReader) fault(f *fetch) {
 func (r *blobReader) hopeless(ctx context.Context, w *window) error {
 	k := int(r.b.Layout.K)
 	for i := range w.n {
-		if m := w.stripes[i].marks; m.hopeless(k) {
-			return contextError(ctx, r.failure(w.first+int64(i), bits.OnesCount16(m.have)))
+		if w.stripes[i].hopeless(k) {
+			return contextError(ctx, r.failure(w, i))
 		}
 	}
 	return nil
 }
 
-// failure is the error of a stripe with too few good blocks.
-func (r *blobReader) failure(stripe int64, have int) error {
+// failure is the error of stripe i of the window, which has too few good blocks.
+func (r *blobReader) failure(w *window, i int) error {
+	m := w.stripes[i].marks
+	lost := 0
 	var disks []error
-	for i, err := range r.state.faults.errs {
-		if err != nil {
-			disks = append(disks, &shardError{Shard: uint8(i), Slot: r.b.Layout.Slots[i], Err: err})
+	for s, err := range r.state.faults.errs {
+		if err == nil {
+			continue
+		}
+		disks = append(disks, &shardError{Shard: uint8(s), Slot: r.b.Layout.Slots[s], Err: err})
+		if m.bad>>s&1 == 1 && isDamage(err) {
+			lost++
 		}
 	}
-	return readFailure(fmt.Sprintf("read stripe %d of %s", stripe, r.b.id()), have, int(r.b.Layout.K), disks)
+	op := fmt.Sprintf("read stripe %d of %s", w.first+int64(i), r.b.id())
+	return readFailure(op, bits.OnesCount16(m.have), int(r.b.Layout.K), lost, r.b.Layout.shards(), disks)
 }
 
 // ticks is the timer to look for late fetches by. It is kept from window to
@@ -292,8 +299,8 @@ func (r *blobReader) checkLate(ctx context.Context, w *window, since time.Time) 
 		r.d.suspect(r.b.Layout.Slots[f.shard], "read")
 	}
 	for i := range w.n {
-		if m := w.stripes[i].marks; !m.done(int(r.b.Layout.K)) {
-			return contextError(ctx, r.failure(w.first+int64(i), bits.OnesCount16(m.have)))
+		if !w.stripes[i].done(int(r.b.Layout.K)) {
+			return contextError(ctx, r.failure(w, i))
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"ringfence/storage"
 	"ringfence/storage/storagetest"
@@ -271,7 +272,7 @@ func TestWriteMemory(t *testing.T) {
 }
 
 func TestWriteWithoutMemory(t *testing.T) {
-	rig := newDataRig(t, 6, 2, func(o *dataOptions) { o.ReserveWait = 1 })
+	rig := newDataRig(t, 6, 2, func(o *dataOptions) { o.ReserveWait = 20 * time.Millisecond })
 	all, err := rig.pool.Reserve(t.Context(), 256<<20)
 	if err != nil {
 		t.Fatal(err)
