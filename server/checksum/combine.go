@@ -33,6 +33,8 @@ func Combine(a Algorithm, parts []Part) ([]byte, bool) {
 		return nil, false
 	}
 	var crc uint64
+	// Parts are mostly of one size: the factor for it is worked out once.
+	size, factor := int64(-1), uint64(0)
 	for i, p := range parts {
 		if len(p.Sum) != a.Size() || p.Size < 0 {
 			return nil, false
@@ -45,7 +47,10 @@ func Combine(a Algorithm, parts []Part) ([]byte, bool) {
 		// Appending p.Size bytes to a message multiplies its CRC by
 		// x^(8·size) mod poly. Initial value and final inversion cancel out
 		// between the two sums, so the plain XOR is right.
-		crc = multiply(crc, power(8*uint64(p.Size), poly, bits), poly, bits) ^ next
+		if p.Size != size {
+			size, factor = p.Size, power(8*uint64(p.Size), poly, bits)
+		}
+		crc = multiply(crc, factor, poly, bits) ^ next
 	}
 	var buf [8]byte
 	if bits == 32 {

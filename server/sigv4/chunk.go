@@ -51,6 +51,7 @@ type chunkedBody struct {
 	mayTrail     bool
 	err          error // of all further reads; io.EOF: verified
 	claimStorage [signatureBytes]byte
+	end          [3]byte // what follows data; here so that it isn't allocated per chunk
 }
 
 func newChunkedBody(source io.ReadCloser, length int64, trailerName string, mayTrail bool) *chunkedBody {
@@ -161,11 +162,11 @@ func parseSize(digits []byte) (int64, bool) {
 
 // endChunk reads the end of a chunk that has data, and checks its signature.
 func (b *chunkedBody) endChunk() error {
-	var end [2]byte
-	if _, err := io.ReadFull(b.source, end[:]); err != nil {
+	end := b.end[:2]
+	if _, err := io.ReadFull(b.source, end); err != nil {
 		return sourceError(err)
 	}
-	if string(end[:]) != "\r\n" {
+	if string(end) != "\r\n" {
 		return malformedChunk("a chunk is longer than its size says")
 	}
 	return b.checkChunk()
@@ -190,8 +191,8 @@ func (b *chunkedBody) finish() error {
 		}
 		return io.EOF
 	}
-	var end [3]byte
-	switch n, err := io.ReadFull(b.source, end[:]); {
+	end := b.end[:]
+	switch n, err := io.ReadFull(b.source, end); {
 	case n == 3:
 		return malformedChunk("data follows the final chunk")
 	case err != io.ErrUnexpectedEOF && err != io.EOF:
@@ -230,6 +231,7 @@ type chunkSigner struct {
 	scope    string
 	previous [signatureBytes]byte
 	hash     hash.Hash // of the current chunk
+	sum      [sha256.Size]byte
 	buf      []byte
 }
 
@@ -255,8 +257,7 @@ func (s *chunkSigner) checkTrailer(claim []byte) error {
 }
 
 func (s *chunkSigner) check(claim []byte) error {
-	var sum [sha256.Size]byte
-	s.buf = hex.AppendEncode(s.buf, s.hash.Sum(sum[:0]))
+	s.buf = hex.AppendEncode(s.buf, s.hash.Sum(s.sum[:0]))
 	s.hash.Reset()
 	s.previous = s.key.sign(s.buf)
 	if subtle.ConstantTimeCompare(s.previous[:], claim) != 1 {
