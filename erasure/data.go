@@ -137,9 +137,10 @@ type diskUse struct {
 // health says which disks are used. It is cheap.
 func (d *data) health() []diskUse {
 	uses := make([]diskUse, len(d.opts.Disks))
+	now := d.opts.Env.Now()
 	for i, disk := range d.opts.Disks {
 		h := disk.Health()
-		slowRead, slowWrite := d.reads[i].aside(), d.writes[i].aside()
+		slowRead, slowWrite := d.reads[i].aside(now), d.writes[i].aside(now)
 		uses[i] = diskUse{
 			Slot:    uint8(i),
 			Health:  h,

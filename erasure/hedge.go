@@ -117,10 +117,10 @@ func (p *pace) avoided(now time.Time) bool {
 }
 
 // aside is avoided without the try, for a look from outside.
-func (p *pace) aside() bool {
+func (p *pace) aside(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.after != 0
+	return p.after != 0 && now.Before(p.until)
 }
 
 // pardon takes the disk back in after it did well.
