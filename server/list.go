@@ -37,7 +37,7 @@ func urlEncoded(r *request) (bool, error) {
 
 func (s *Server) listObjectsV1(w *response, r *request) error {
 	if v := r.param("list-type"); v != "" {
-		return argument("list-type", v, "")
+		return argument("list-type", v, "Invalid List Type specified in Request")
 	}
 	head := s3xml.ListHead{Marker: r.param("marker")}
 	page, err := s.listPage(r, &head, head.Marker)

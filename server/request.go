@@ -95,6 +95,7 @@ type body struct {
 	idle  time.Duration
 	renew time.Time // when to move the deadline again
 	n     int64
+	done  bool // nothing is left to read
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -112,6 +113,7 @@ func (b *body) Read(p []byte) (int, error) {
 		// From here on net/http watches the connection for the client's leaving;
 		// a deadline left behind would look like one.
 		_ = b.ctl.SetReadDeadline(time.Time{})
+		b.done = true
 		return n, err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, s3err.New(s3err.RequestTimeout).Wrap(err)
@@ -121,6 +123,17 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 func (b *body) Close() error { return b.from.Close() }
+
+// drainTime is how long a client may take to send the rest of a small body
+// that nobody wants; net/http reads it before it sends the answer.
+const drainTime = 5 * time.Second
+
+// abandon bounds the time that net/http may wait for what is left of the body.
+func (b *body) abandon() {
+	if !b.done {
+		_ = b.ctl.SetReadDeadline(time.Now().Add(min(b.idle, drainTime)))
+	}
+}
 
 // response is where a handler writes its answer. It belongs to one goroutine.
 type response struct {

@@ -20,10 +20,7 @@ const statusGone = 499
 
 // finish answers an error, counts the request and logs it: once, here.
 func (s *Server) finish(w *response, r *request, b *body, start time.Time, err error) {
-	if r.auth != nil {
-		// What Close reports about a body that is read or given up has no reader.
-		_ = r.auth.Body.Close()
-	}
+	b.abandon()
 	status := s.answer(w, r, err)
 	took := time.Since(start)
 	s.metrics.observe(r.opName(), status, took, b.n, w.n)

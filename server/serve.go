@@ -27,8 +27,11 @@ func (s *Server) serve(rw http.ResponseWriter, hr *http.Request) {
 	ctl := http.NewResponseController(rw)
 	w := &response{rw: rw, ctl: ctl, idle: s.opt.Limits.BodyIdle}
 	r := &request{ctx: hr.Context(), method: hr.Method, host: hr.Host, secure: hr.TLS != nil, header: hr.Header, length: hr.ContentLength}
-	b := &body{from: hr.Body, ctl: ctl, idle: s.opt.Limits.BodyIdle}
-	if hr.Body != nil && hr.Body != http.NoBody {
+	// A copy, since net/http looks at the body of its own request afterwards to
+	// see whether it was read, or ever asked for with 100 Continue.
+	hr = hr.WithContext(hr.Context())
+	b := &body{from: hr.Body, ctl: ctl, idle: s.opt.Limits.BodyIdle, done: hr.Body == nil || hr.Body == http.NoBody}
+	if !b.done {
 		hr.Body = b
 	}
 	s.identify(w, r)

@@ -31,6 +31,8 @@ type Authenticator interface {
 type Readiness struct {
 	Ready   bool     `json:"ready"`
 	Reasons []string `json:"reasons"`
+	// Degraded names what is broken, also while the rest still serves.
+	Degraded []string `json:"degraded,omitempty"`
 }
 
 // Limits bound what one gateway does at once. Zero means the default.

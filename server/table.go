@@ -48,7 +48,7 @@ func bucketOperations() []operation {
 		{name: "CreateBucket", method: put, scope: onBucket, handle: (*Server).createBucket},
 		{name: "HeadBucket", method: head, scope: onBucket, handle: (*Server).headBucket},
 		{name: "DeleteBucket", method: del, scope: onBucket, handle: (*Server).deleteBucket},
-		{name: "ListObjects", method: get, scope: onBucket, params: listParams, handle: (*Server).listObjectsV1},
+		{name: "ListObjects", method: get, scope: onBucket, params: append([]string{"list-type"}, listParams...), handle: (*Server).listObjectsV1},
 		{name: "ListObjectsV2", method: get, scope: onBucket, query: []string{"list-type=2"}, params: []string{"prefix", "delimiter", "max-keys", "encoding-type", "continuation-token", "start-after", "fetch-owner"}, handle: (*Server).listObjectsV2},
 		{name: "ListObjectVersions", method: get, scope: onBucket, query: []string{"versions"}, params: []string{"prefix", "delimiter", "max-keys", "encoding-type", "key-marker", "version-id-marker"}},
 		{name: "ListMultipartUploads", method: get, scope: onBucket, query: []string{"uploads"}, params: []string{"prefix", "delimiter", "max-uploads", "encoding-type", "key-marker", "upload-id-marker"}, handle: (*Server).listUploads},
