@@ -15,7 +15,8 @@ import (
 type SlotOptions struct {
 	// Name is the disk's name for people, for as long as no instance is open.
 	Name string
-	// Expect is the only identity that may sit in this place.
+	// Expect is the only identity that may sit in this place. With a zero Disk,
+	// when nobody knows which disk was there, any disk of that set and slot may.
 	Expect Identity
 	// Open opens an instance. It is called by one goroutine at a time.
 	Open func(ctx context.Context) (Disk, error)
@@ -99,7 +100,7 @@ var _ Disk = (*Slot)(nil)
 
 // NewSlot makes a place without an instance. Tend or Run opens one.
 func NewSlot(opts SlotOptions) (*Slot, error) {
-	if opts.Open == nil || opts.Expect.Disk.IsZero() {
+	if opts.Open == nil || opts.Expect.Set.IsZero() {
 		return nil, errors.New("slot: Open and Expect are required")
 	}
 	if opts.Interval < 0 || opts.BackoffMax < 0 || opts.Patience < 0 {
@@ -291,7 +292,7 @@ func (s *Slot) enter(r opened) {
 		return
 	}
 	inst := &instance{disk: r.disk}
-	if got := r.disk.Identity(); got != s.opts.Expect {
+	if got := r.disk.Identity(); !s.expects(got) {
 		s.setReason(fmt.Sprintf("another disk is in this place: %s (set %s, slot %d), expected %s (set %s, slot %d)",
 			got.Disk, got.Set, got.Slot, s.opts.Expect.Disk, s.opts.Expect.Set, s.opts.Expect.Slot))
 		s.shut(inst)
@@ -306,6 +307,15 @@ func (s *Slot) enter(r opened) {
 	if closed {
 		s.shut(inst)
 	}
+}
+
+// expects reports whether a disk with that identity may sit here.
+func (s *Slot) expects(got Identity) bool {
+	want := s.opts.Expect
+	if want.Disk.IsZero() {
+		want.Disk = got.Disk
+	}
+	return got == want
 }
 
 // Kick asks Run for an early look. It never blocks.
