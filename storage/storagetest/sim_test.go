@@ -13,14 +13,6 @@ import (
 	"ringfence/storage"
 )
 
-func newID(rng *rand.Rand) storage.ShardID {
-	var id storage.ShardID
-	for i := range id.UUID {
-		id.UUID[i] = byte(rng.Uint32())
-	}
-	return id
-}
-
 func identity(n byte) storage.Identity {
 	return storage.Identity{Disk: storage.UUID{n}, Set: storage.UUID{9}, SetCount: 1, SetSize: 6, Slot: n, Parity: 2}
 }

@@ -95,6 +95,14 @@ type diskCase struct {
 
 func (d *diskCase) id() storage.ShardID { return newID(d.rng) }
 
+func newID(rng *rand.Rand) storage.ShardID {
+	var id storage.ShardID
+	for i := range id.UUID {
+		id.UUID[i] = byte(rng.Uint32())
+	}
+	return id
+}
+
 // shard is what was written.
 type shard struct {
 	id      storage.ShardID
