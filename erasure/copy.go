@@ -40,7 +40,7 @@ func (s *Store) Copy(ctx context.Context, in CopyInput) (ObjectInfo, error) {
 
 // rewrite replaces the metadata of an object.
 func (t *target) rewrite(ctx context.Context, in CopyInput) (ObjectInfo, error) {
-	rec, err := t.apply(ctx, func(old *record) (change, error) {
+	rec, err := t.apply(ctx, func(old *record, _ int64) (change, error) {
 		if old == nil || old.DeleteMarker {
 			return change{}, ErrNoObject
 		}

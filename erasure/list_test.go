@@ -73,7 +73,7 @@ func (ts *testStore) index(bucket, key string) {
 	if err != nil {
 		ts.t.Fatal(err)
 	}
-	if _, err := tgt.apply(context.Background(), func(*record) (change, error) { return change{rec: &record{Key: key}}, nil }); err != nil {
+	if _, err := tgt.apply(context.Background(), func(*record, int64) (change, error) { return change{rec: &record{Key: key}}, nil }); err != nil {
 		ts.t.Fatal(err)
 	}
 }

@@ -109,10 +109,13 @@ const maxTries = 16
 // was decided on something that is no longer so.
 var errStale = errors.New("decided on a stale state")
 
-// apply commits a change of the key. plan decides it and may run several
-// times; its error refuses the write. The new version is never older than the
-// one it replaces.
-func (t *target) apply(ctx context.Context, plan func(old *record) (change, error)) (*record, error) {
+// planner decides a change of a key against its current version, nil if there
+// is none. at is the time that the new version gets, in milliseconds: never
+// earlier than the one it replaces. Its error refuses the write.
+type planner func(old *record, at int64) (change, error)
+
+// apply commits a change of the key. plan may run several times.
+func (t *target) apply(ctx context.Context, plan planner) (*record, error) {
 	unlock, err := t.s.locks.lock(ctx, lockName{ID: t.bucket.id, Key: t.key})
 	if err != nil {
 		return nil, err
@@ -132,22 +135,23 @@ func (t *target) apply(ctx context.Context, plan func(old *record) (change, erro
 	return nil, t.busy()
 }
 
-func (t *target) applyOnce(ctx context.Context, plan func(old *record) (change, error)) (*record, error) {
+func (t *target) applyOnce(ctx context.Context, plan planner) (*record, error) {
 	old, rev, err := t.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := plan(old)
+	now := t.s.now()
+	at := now
+	if old != nil {
+		at = max(now, old.ModTime+1)
+	}
+	c, err := plan(old, at)
 	if err != nil || c.nothing {
 		return nil, err
 	}
-	now := t.s.now()
 	op := meta.Op{Key: t.okey, Delete: c.rec == nil}
 	if c.rec != nil {
-		c.rec.ModTime = now
-		if old != nil {
-			c.rec.ModTime = max(now, old.ModTime+1)
-		}
+		c.rec.ModTime = at
 		op.Val = c.rec.encode()
 	}
 	ops := append([]meta.Op{op}, c.ops...)
@@ -218,7 +222,7 @@ func (s *Store) Put(ctx context.Context, bucket, key string, in PutInput) (Objec
 	if err != nil {
 		return ObjectInfo{}, err
 	}
-	rec, err := t.apply(ctx, func(old *record) (change, error) {
+	rec, err := t.apply(ctx, func(old *record, _ int64) (change, error) {
 		if err := t.judge(ctx, in.Precond, old); err != nil {
 			return change{}, err
 		}
@@ -260,7 +264,7 @@ func (s *Store) Delete(ctx context.Context, bucket, key string, in DeleteInput) 
 	if !t.valid() || other {
 		return DeleteResult{VersionID: in.VersionID}, t.judge(ctx, in.Precond, nil)
 	}
-	_, err = t.apply(ctx, func(old *record) (change, error) {
+	_, err = t.apply(ctx, func(old *record, _ int64) (change, error) {
 		if err := t.judge(ctx, in.Precond, old); err != nil {
 			return change{}, err
 		}

@@ -23,8 +23,8 @@ func (s *Store) CompleteUpload(ctx context.Context, bucket, key, uploadID string
 		return ObjectInfo{}, err
 	}
 	var protected Redundancy
-	rec, err := u.apply(ctx, func(old *record) (change, error) {
-		c, r, err := u.planCompletion(ctx, in, old)
+	rec, err := u.apply(ctx, func(old *record, at int64) (change, error) {
+		c, r, err := u.planCompletion(ctx, in, old, at)
 		protected = r
 		return c, err
 	})
@@ -57,7 +57,7 @@ func checkPartNumbers(numbers []int) error {
 
 // planCompletion decides a completion on the upload's state now. The journal's
 // revision is the condition that no part changes before the commit.
-func (u *upload) planCompletion(ctx context.Context, in CompleteInput, old *record) (change, Redundancy, error) {
+func (u *upload) planCompletion(ctx context.Context, in CompleteInput, old *record, at int64) (change, Redundancy, error) {
 	none := Redundancy{}
 	up, err := u.read(ctx)
 	if errors.Is(err, ErrNoUpload) {
@@ -89,19 +89,16 @@ func (u *upload) planCompletion(ctx context.Context, in CompleteInput, old *reco
 	m := newManifest(u.id, parts)
 	rec := &record{Key: u.key, Size: m.size(), Digest: digest, Meta: up.Meta, Manifest: m}
 	c := change{rec: rec, conds: []meta.Cond{u.open(), {Key: u.journalKey(), Rev: journal.Rev}}}
-	c.ops = u.completionOps(up, rec, old, unlisted)
+	c.ops = u.completionOps(up, rec, at, unlisted)
 	return c, protected, nil
 }
 
 // completionOps are what a completion commits beside the object's record.
-func (u *upload) completionOps(up *uploadRecord, rec, old *record, unlisted bool) []meta.Op {
+func (u *upload) completionOps(up *uploadRecord, rec *record, at int64, unlisted bool) []meta.Op {
 	now := u.s.now()
 	object := *rec
 	object.Meta = Meta{}
-	object.ModTime = now
-	if old != nil { // as apply will set it
-		object.ModTime = max(now, old.ModTime+1)
-	}
+	object.ModTime = at // as apply will set it
 	done := doneRecord{Bucket: u.bucket.id, Upload: up, Object: &object}
 	expiry := garbageRecord{Kind: garbageDone, Upload: u.id}
 	ops := []meta.Op{
