@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func newRig(t testing.TB, fs vfs.FS, root string) *rig {
 func rigOn(t testing.TB, fs vfs.FS, root string) *rig {
 	b := newVFSBackend(fs, root)
 	return &rig{fs: fs, backend: b, opts: local.Options{
-		Root: root, Backend: b, MetaFS: fs, CloseTimeout: 200 * time.Millisecond,
+		Root: root, Backend: b, MetaFS: fs, Pool: must[*storage.Pool](t)(testPool()), CloseTimeout: 200 * time.Millisecond,
 		Log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel),
 	}}
 }
@@ -144,7 +145,8 @@ func readShard(t testing.TB, d storage.Disk, id storage.ShardID, size int) error
 		return fmt.Errorf("info %+v", info)
 	}
 	blocks, sums := blocksOf(id, size)
-	bufs := getBufs(t, len(blocks))
+	bufs := newBufs(t, len(blocks))
+	defer release(bufs)
 	if err := r.ReadBlocks(t.Context(), 0, bufs); err != nil {
 		return err
 	}
@@ -152,16 +154,21 @@ func readShard(t testing.TB, d storage.Disk, id storage.ShardID, size int) error
 		if !bytes.Equal(b.Bytes(), blocks[i]) || r.Sum(i) != sums[i] {
 			return fmt.Errorf("block %d: %w", i, errDiffers)
 		}
-		b.Release()
 	}
 	return nil
 }
 
 var errDiffers = errors.New("differs from what was written")
 
-func getBufs(t testing.TB, n int) []*storage.Buf {
+// testPool is shared: mapping memory for each test costs more than the test.
+var testPool = sync.OnceValues(func() (*storage.Pool, error) {
+	return storage.NewPool(storage.PoolOptions{BudgetBytes: 64 << 20})
+})
+
+// newBufs gets buffers of a block each, to be released by the caller.
+func newBufs(t testing.TB, n int) []*storage.Buf {
 	t.Helper()
-	pool := must[*storage.Pool](t)(storage.NewPool(storage.PoolOptions{BudgetBytes: 16 << 20}))
+	pool := must[*storage.Pool](t)(testPool())
 	bufs := make([]*storage.Buf, n)
 	for i := range bufs {
 		bufs[i] = must[*storage.Buf](t)(pool.Get(blockSize))
@@ -169,9 +176,24 @@ func getBufs(t testing.TB, n int) []*storage.Buf {
 	return bufs
 }
 
+// getBufs gets buffers that are released when the test ends.
+func getBufs(t testing.TB, n int) []*storage.Buf {
+	t.Helper()
+	bufs := newBufs(t, n)
+	t.Cleanup(func() { release(bufs) })
+	return bufs
+}
+
+func release(bufs []*storage.Buf) {
+	for _, b := range bufs {
+		b.Release()
+	}
+}
+
 func TestShardRoundTrip(t *testing.T) {
 	for _, where := range []string{"memory", "directory"} {
 		t.Run(where, func(t *testing.T) {
+			t.Parallel()
 			var r *rig
 			if where == "memory" {
 				r = newRig(t, nil, "")
@@ -433,6 +455,7 @@ func TestGone(t *testing.T) {
 	for name, take := range ways {
 		for _, op := range []string{"seal", "apply"} {
 			t.Run(name+"/"+op, func(t *testing.T) {
+				t.Parallel()
 				root := filepath.Join(t.TempDir(), "disk")
 				r := newRig(t, vfs.Default, root)
 				kv := r.disk.KV()

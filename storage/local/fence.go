@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -110,9 +111,27 @@ func (f *fence) file(open func() (vfs.File, error)) (vfs.File, error) {
 	return &fencedFile{File: file, fence: f}, nil
 }
 
-// Create implements vfs.FS.
+// Create implements vfs.FS. A marker says which MANIFEST counts, and Pebble makes
+// both durable by one sync of the folder. A crash in between may keep either
+// entry; so that the marker is never the only one, the folder is synced before
+// it is made as well.
 func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return f.file(func() (vfs.File, error) { return f.FS.Create(name, c) })
+	return f.file(func() (vfs.File, error) {
+		if strings.HasPrefix(f.FS.PathBase(name), "marker.") {
+			if err := syncFolder(f.FS, f.FS.PathDir(name)); err != nil {
+				return nil, err
+			}
+		}
+		return f.FS.Create(name, c)
+	})
+}
+
+func syncFolder(fs vfs.FS, name string) error {
+	d, err := fs.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Link implements vfs.FS.

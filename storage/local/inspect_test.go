@@ -49,6 +49,7 @@ func TestInspect(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			root := t.TempDir()
 			c.make(t, root)
 			r := rigOn(t, vfs.Default, root)
