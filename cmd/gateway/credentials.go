@@ -12,11 +12,12 @@ import (
 	"slices"
 
 	"ringfence/storage"
+	"ringfence/storage/local"
 )
 
 // credentialsFile lies beside the superblocks of every disk, mode 0600. Whoever
 // can read a disk can read the objects on it anyway.
-const credentialsFile = "root-credentials.json"
+const credentialsFile = local.NameCredentials
 
 // credentials open everything.
 type credentials struct {

@@ -267,14 +267,24 @@ func (p *plan) complete(given int, bad *configError) int {
 	return places
 }
 
-// whyVacant says why a directory has no part in an existing store.
-func whyVacant(d found) string {
+// what says in a few words what a directory is.
+func (d found) what() string {
 	switch d.look {
 	case lookBlank:
-		return "it is empty, and the store exists already; an empty disk is not taken in by itself"
+		return "empty"
+	case lookFormatted:
+		return "another disk"
 	case lookAbsent:
 		return "there is no such directory"
 	default:
 		return d.reason
 	}
+}
+
+// whyVacant says why a directory has no part in an existing store.
+func whyVacant(d found) string {
+	if d.look == lookBlank {
+		return "it is empty, and the store exists already; an empty disk is not taken in by itself"
+	}
+	return d.what()
 }

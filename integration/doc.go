@@ -1,0 +1,17 @@
+// Package integration tests the gateway as its users meet it: a process, a
+// port, directories, and S3 clients. It imports nothing of the project, so
+// that it can't be wrong in the same way as the code.
+//
+// TestMain builds the binary once; tests start it on a free port with
+// directories of their own, kill it, take its disks away, and compare what
+// comes back with what was acknowledged. The environment says how far to go:
+//
+//	RINGFENCE_TEST_REQUIRE   comma-separated: awscli, s3cmd, rclone, restic fail
+//	                         instead of skip when the tool is missing; large,
+//	                         memory, million, connections run what takes minutes
+//	RINGFENCE_TEST_KILLS     rounds of the kill test, 3
+//	RINGFENCE_TEST_SEED      seed of random load, random
+//	RINGFENCE_TEST_ENDPOINT  run only what needs nothing but the wire, against
+//	                         this gateway, with RINGFENCE_TEST_USER and
+//	                         RINGFENCE_TEST_PASSWORD
+package integration

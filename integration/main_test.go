@@ -1,0 +1,154 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// suite is what all tests share. TestMain fills it once.
+var suite struct {
+	binary string
+	remote *target // set when testing a gateway that somebody else runs
+
+	mu     sync.Mutex
+	shared *gateway // started by the first test that needs just any gateway
+}
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "ringfence-integration-")
+	if err != nil {
+		return complain("make a directory: %v", err)
+	}
+	code := 0
+	if url := os.Getenv("RINGFENCE_TEST_ENDPOINT"); url != "" {
+		suite.remote = &target{
+			url:      strings.TrimSuffix(url, "/"),
+			user:     os.Getenv("RINGFENCE_TEST_USER"),
+			password: os.Getenv("RINGFENCE_TEST_PASSWORD"),
+		}
+	} else {
+		suite.binary = filepath.Join(dir, "gateway")
+		code = build(suite.binary)
+	}
+	if code == 0 {
+		code = m.Run()
+	}
+	if suite.shared != nil {
+		if err := suite.shared.shutdown(); err != nil {
+			code = complain("stop the shared gateway: %v", err)
+		}
+		if err := os.RemoveAll(suite.shared.dir); err != nil {
+			code = complain("remove its disks: %v", err)
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return complain("remove %s: %v", dir, err)
+	}
+	return code
+}
+
+func build(to string) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	args := []string{"build", "-o", to}
+	if tags := os.Getenv("RINGFENCE_TEST_TAGS"); tags != "" {
+		args = append(args, "-tags", tags)
+	}
+	out, err := exec.CommandContext(ctx, "go", append(args, "../cmd/gateway")...).CombinedOutput()
+	if err != nil {
+		return complain("build the gateway: %v\n%s", err, out)
+	}
+	return 0
+}
+
+func complain(format string, args ...any) int {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+	return 1
+}
+
+// required reports whether RINGFENCE_TEST_REQUIRE names what.
+func required(what string) bool {
+	return slices.Contains(strings.Split(os.Getenv("RINGFENCE_TEST_REQUIRE"), ","), what)
+}
+
+// needRequired skips a test that takes long unless it was asked for.
+func needRequired(t *testing.T, what string) {
+	t.Helper()
+	if !required(what) {
+		t.Skipf("takes minutes: run with RINGFENCE_TEST_REQUIRE=%s", what)
+	}
+}
+
+// needTool returns the path of a client, or skips; it fails when the client is
+// required. name is the word in RINGFENCE_TEST_REQUIRE.
+func needTool(t *testing.T, name, program string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	switch {
+	case err == nil:
+		return path
+	case required(name):
+		t.Fatalf("%s is required but not installed", program)
+	default:
+		t.Skipf("%s is not installed", program)
+	}
+	return ""
+}
+
+// needProcess skips tests that start, kill or starve a gateway when the suite
+// runs against somebody else's.
+func needProcess(t *testing.T) {
+	t.Helper()
+	if suite.remote != nil {
+		t.Skip("needs a gateway of its own")
+	}
+}
+
+// anyGateway is a gateway for tests that need nothing but the wire. They use
+// buckets of their own and run beside each other.
+func anyGateway(t *testing.T) target {
+	t.Helper()
+	if suite.remote != nil {
+		return *suite.remote
+	}
+	suite.mu.Lock()
+	defer suite.mu.Unlock()
+	if suite.shared == nil {
+		dir, err := os.MkdirTemp("", "ringfence-shared-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := newGateway(dir, 6)
+		if err := g.launch(); err != nil {
+			t.Fatal(err)
+		}
+		suite.shared = g
+	}
+	return suite.shared.target()
+}
+
+// eventually polls until ok, and fails after the timeout.
+func eventually(t *testing.T, timeout time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", timeout, what)
+		case <-tick.C:
+		}
+	}
+}
