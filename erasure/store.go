@@ -96,6 +96,17 @@ func (s *Store) Run(ctx context.Context) error {
 	return nil
 }
 
+// Wait returns when all disk work has ended that outlived its request, because
+// a disk was slow, or with ctx's error. Call it after the last request.
+func (s *Store) Wait(ctx context.Context) error {
+	for _, set := range s.sets {
+		if err := set.data.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // set returns the set that holds a key. The function and the number of sets
 // are part of the format.
 func (s *Store) set(bucket storage.UUID, key string) *set {

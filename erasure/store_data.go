@@ -18,6 +18,8 @@ type shardStore interface {
 	// remove deletes the shards on all disks of the layout. An error means that
 	// some are left.
 	remove(ctx context.Context, b blob) error
+	// wait returns when no work is left that outlived its call.
+	wait(ctx context.Context) error
 }
 
 // stagedShards are shards whose whole body was read. One of seal and abort is
