@@ -13,7 +13,7 @@ const (
 	hedgeMax   = time.Second           // everything is late after
 	hedgeTimes = 3                     // of the disk's own 95th percentile
 
-	lossesMax = 3 // lost reads in a row make a disk suspect
+	lossesMax = 8 // lost reads in a row set a disk aside
 
 	avoidMin = 2 * time.Second  // first avoidance of a disk
 	avoidMax = time.Minute      // doubling up to this
@@ -37,26 +37,11 @@ type pace struct {
 func (p *pace) observe(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.countLocked(d)
 	p.losses = 0
 	if d < hedgeMax {
 		p.after = 0
 	}
-}
-
-// lost learns from a read that was given up after d, since others were sooner,
-// and reports whether it is time to suspect the disk.
-func (p *pace) lost(d time.Duration) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.countLocked(d)
-	p.losses++
-	return p.losses >= lossesMax
-}
-
-func (p *pace) countLocked(d time.Duration) {
-	b := min(bits.Len64(uint64(max(d.Microseconds(), 0))), len(p.counts)-1)
-	p.counts[b]++
+	p.counts[min(bits.Len64(uint64(max(d.Microseconds(), 0))), len(p.counts)-1)]++
 	p.total++
 	if p.total < 1024 {
 		return
@@ -66,6 +51,18 @@ func (p *pace) countLocked(d time.Duration) {
 		p.counts[i] /= 2
 		p.total += p.counts[i]
 	}
+}
+
+// lost counts a read that was given up since others were sooner, and reports
+// whether it is time to set the disk aside. It takes several in a row, since a
+// busy machine makes any disk late now and then. How long the read would have
+// taken nobody knows, so it teaches nothing about percentiles: a disk that
+// hangs must not raise its own limit.
+func (p *pace) lost() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.losses++
+	return p.losses >= lossesMax
 }
 
 // late is how long a read may take before another disk is asked too.

@@ -68,7 +68,7 @@ func TestPaceAvoids(t *testing.T) {
 		t.Error("a good read does not take the disk back in")
 	}
 	for i := range lossesMax {
-		if got := p.lost(time.Second); got != (i == lossesMax-1) {
+		if got := p.lost(); got != (i == lossesMax-1) {
 			t.Errorf("lost read %d: suspect is %t", i, got)
 		}
 	}
@@ -118,7 +118,7 @@ func TestReadPassesAHungDisk(t *testing.T) {
 			b := rig.store(body)
 			slot := int(b.Layout.Slots[1])
 			rig.hang(slot, kind)
-			for i := range 10 {
+			for i := range lossesMax + 3 {
 				start := time.Now()
 				rig.wantBytes(b, body, 0, b.Size)
 				took := time.Since(start)
@@ -128,6 +128,9 @@ func TestReadPassesAHungDisk(t *testing.T) {
 				if i >= lossesMax && took > 0 {
 					t.Errorf("read %d still waits %v for a disk that is known to hang", i, took)
 				}
+			}
+			if n := rig.count.Hedged.Load(); n != lossesMax {
+				t.Errorf("%d extra reads, want one for each of the first %d", n, lossesMax)
 			}
 			if !rig.health()[slot].Avoided {
 				t.Error("the disk is not set aside")

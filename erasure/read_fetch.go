@@ -23,25 +23,29 @@ type fetch struct {
 	block  int64
 	bufs   [windowMax]*storage.Buf
 	ctx    context.Context // ends when nobody needs the blocks any more
-	begun  time.Time
-	waited bool // the reader's: it was late
+	waited bool            // the reader's: it was late
 
 	took  time.Duration
 	good  [windowMax]bool // verified
 	dirty bool            // the engine may still write to bufs
 	err   error           // why some are not good
 
-	// over and lost are protected by the reader's mu.
-	over bool
-	lost bool
+	// The reader's mu protects the fields below.
+	begun time.Time // when the task ran at last; zero: not yet
+	over  bool
+	lost  bool
 }
 
 // do is the task.
 func (f *fetch) do() {
 	r := f.r
 	defer r.d.tasks.Done()
+	begun := r.d.opts.Env.Now()
+	r.mu.Lock()
+	f.begun = begun
+	r.mu.Unlock()
 	f.err = f.read()
-	f.took = r.d.opts.Env.Now().Sub(f.begun)
+	f.took = r.d.opts.Env.Now().Sub(begun)
 	r.mu.Lock()
 	f.over = true
 	lost := f.lost

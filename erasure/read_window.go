@@ -132,8 +132,9 @@ func (r *blobReader) launch(w *window, shard uint8, at, n int) error {
 		w.stripes[at+i].pend |= 1 << shard
 	}
 	f.shard, f.at, f.n, f.block = shard, at, n, w.first+int64(at)
-	f.ctx, f.begun = r.fetchContext(), r.d.opts.Env.Now()
-	f.good, f.dirty, f.err, f.waited, f.over, f.lost = [windowMax]bool{}, false, nil, false, false, false
+	f.ctx = r.fetchContext()
+	f.good, f.dirty, f.err, f.waited = [windowMax]bool{}, false, nil, false
+	f.begun, f.over, f.lost = time.Time{}, false, false
 	w.fetches = append(w.fetches, f)
 	r.mu.Lock()
 	r.pending++
@@ -275,10 +276,11 @@ func (r *blobReader) ticks(since time.Time) <-chan time.Time {
 // checkLate stops counting on fetches that take too long. Up to hedgeMax that
 // is within the budget of extra reads, then in any case.
 func (r *blobReader) checkLate(ctx context.Context, w *window, since time.Time) error {
+	r.harvest(w) // what is over is not late
 	now := r.d.opts.Env.Now()
 	for _, f := range w.fetches {
 		slot := r.b.Layout.Slots[f.shard]
-		took := now.Sub(f.begun)
+		took := r.took(f, now, since)
 		if f.waited || took < r.d.reads[slot].late() || took < hedgeMax && !r.d.budget.spend(1) {
 			continue
 		}
@@ -306,6 +308,22 @@ func (r *blobReader) checkLate(ctx context.Context, w *window, since time.Time) 
 	return nil
 }
 
+// took is how long the disk has had for a fetch. What a busy machine takes to
+// start the task is not the disk's fault, and would be no shorter elsewhere, so
+// it counts only when it is absurd.
+func (r *blobReader) took(f *fetch, now, since time.Time) time.Duration {
+	r.mu.Lock()
+	begun := f.begun
+	r.mu.Unlock()
+	if !begun.IsZero() {
+		return now.Sub(begun)
+	}
+	if waited := now.Sub(since); waited >= hedgeMax {
+		return waited
+	}
+	return 0
+}
+
 // giveUp lets go of the fetches that a window does not need any more. Their
 // tasks are cancelled and keep their memory until they end.
 func (r *blobReader) giveUp(w *window) {
@@ -331,8 +349,8 @@ func (r *blobReader) giveUp(w *window) {
 			w.stripes[f.at+i].pend &^= bit
 		}
 		slot := r.b.Layout.Slots[f.shard]
-		if f.waited && r.d.reads[slot].lost(now.Sub(f.begun)) {
-			r.d.suspect(slot, "read")
+		if f.waited && r.d.reads[slot].lost() && r.d.reads[slot].avoid(now) {
+			r.d.opts.Log.Warn().Uint8("slot", slot).Msg("disk is set aside for reads: others are sooner")
 		}
 	}
 	clear(w.fetches)
