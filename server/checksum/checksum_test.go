@@ -175,7 +175,7 @@ func TestCombine(t *testing.T) {
 		if all, ok := Combine(a, []Part{p(1), p(2), p(3)}); !ok || !bytes.Equal(left, right) || !bytes.Equal(all, left) {
 			t.Errorf("%s: %x %x %x", a, left, right, all)
 		}
-		for _, bad := range [][]Part{nil, {{Sum: nil, Size: 1}}, {p(1), {Sum: make([]byte, a.Size()), Size: -1}}, {p(1), {Sum: make([]byte, 3), Size: 1}}} {
+		for _, bad := range [][]Part{nil, {{Sum: nil, Size: 1}}, {p(1), {Sum: make([]byte, a.Size()), Size: -1}}, {p(1), {Sum: make([]byte, a.Size()), Size: 1<<60 + 1}}, {p(1), {Sum: make([]byte, 3), Size: 1}}} {
 			if got, ok := Combine(a, bad); ok {
 				t.Errorf("%s of %v: %x", a, bad, got)
 			}

@@ -18,6 +18,9 @@ func (a Algorithm) polynomial() (poly uint64, bits int) {
 	return 0, 0
 }
 
+// maxPart bounds the size of a part so that its length in bits is a number.
+const maxPart = 1 << 60
+
 // Part is what combining needs to know of a part.
 type Part struct {
 	Sum  []byte // raw
@@ -36,7 +39,7 @@ func Combine(a Algorithm, parts []Part) ([]byte, bool) {
 	// Parts are mostly of one size: the factor for it is worked out once.
 	size, factor := int64(-1), uint64(0)
 	for i, p := range parts {
-		if len(p.Sum) != a.Size() || p.Size < 0 {
+		if len(p.Sum) != a.Size() || p.Size < 0 || p.Size > maxPart {
 			return nil, false
 		}
 		next := number(p.Sum)

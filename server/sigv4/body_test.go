@@ -97,6 +97,9 @@ func TestReadersMatch(t *testing.T) {
 			}
 		}
 	}
+	short := &plainBody{source: io.NopCloser(strings.NewReader("abc")), left: 5}
+	_, err := io.ReadAll(short)
+	refused(t, err, s3err.IncompleteBody)
 	stuck := &plainBody{source: io.NopCloser(stalled{}), left: 5}
 	if _, err := io.ReadAll(stuck); err == nil {
 		t.Error("a source that gives nothing is read for ever")
@@ -248,6 +251,82 @@ func TestSessionToken(t *testing.T) {
 				continue
 			}
 			refused(t, err, s3err.InvalidToken)
+		}
+	}
+}
+
+// TestTrailerComesLast: before the end there is none.
+func TestTrailerComesLast(t *testing.T) {
+	r := newRequest(t, http.MethodPut, target, []byte("5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n"))
+	r.Header.Set("X-Amz-Content-Sha256", unsignedTrailer)
+	r.Header.Set("X-Amz-Trailer", "x-amz-checksum-crc32")
+	r.Header.Set("X-Amz-Decoded-Content-Length", "5")
+	result, err := newDoc(t).Authenticate(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"hel", "lo"} {
+		if _, _, ok := result.Trailer(); ok {
+			t.Fatal("a trailer before the end")
+		}
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(result.Body, got); err != nil || string(got) != want {
+			t.Fatalf("%q %v", got, err)
+		}
+	}
+	if name, value, ok := result.Trailer(); name != result.TrailerName || value != "NhCmhg==" || !ok {
+		t.Errorf("%q %q %v", name, value, ok)
+	}
+}
+
+// TestNothingFollowsTheBody: what is behind the final chunk is no body, nor the
+// next request.
+func TestNothingFollowsTheBody(t *testing.T) {
+	for _, end := range []string{"\r\nx", "\r\n\r\n", "x\r\n", "xx", "\r\n0;chunk-signature=" + wrongSignature + "\r\n\r\n", "\n", "\r", ""} {
+		_, data, err := upload{mode: signedChunks, length: "5", frame: func(s *testSigner, seed string) []byte {
+			framed, _ := s.chunks(seed, nil, []byte("hello"))
+			return append(framed, end...)
+		}}.send(t)
+		if e := s3err.As(err); e == nil || e.Status != http.StatusBadRequest || len(data) >= 5 {
+			t.Errorf("%q: %q %v", end, data, err)
+		}
+	}
+}
+
+// TestPresignedPayload: a presigned URL may say what its body is, too.
+func TestPresignedPayload(t *testing.T) {
+	for _, c := range []struct {
+		parameter, header, signed string
+		body                      string
+		code                      s3err.Code
+	}{
+		{"", "", payloadUnsigned, "hello", ""},
+		{payloadUnsigned, "", payloadUnsigned, "hello", ""},
+		{testHash([]byte("hello")), "", testHash([]byte("hello")), "hello", ""},
+		{testHash([]byte("hello")), "", testHash([]byte("hello")), "other", s3err.XAmzContentSHA256Mismatch},
+		{testHash([]byte("hello")), "", payloadUnsigned, "hello", s3err.SignatureDoesNotMatch},
+		{"", testHash([]byte("hello")), testHash([]byte("hello")), "hello", ""},
+		{"", testHash([]byte("hello")), testHash([]byte("hello")), "other", s3err.XAmzContentSHA256Mismatch},
+		{payloadUnsigned, payloadUnsigned, payloadUnsigned, "hello", ""},
+		{testHash([]byte("hello")), payloadUnsigned, payloadUnsigned, "hello", s3err.InvalidArgument},
+		{testHash([]byte("hello")), payloadUnsigned, testHash([]byte("hello")), "hello", s3err.InvalidArgument},
+		{"nonsense", "", "nonsense", "hello", s3err.InvalidArgument},
+	} {
+		r := newRequest(t, http.MethodPut, target, []byte(c.body))
+		if c.parameter != "" {
+			r.URL.RawQuery = "X-Amz-Content-Sha256=" + c.parameter
+		}
+		if c.header != "" {
+			r.Header.Set("X-Amz-Content-Sha256", c.header)
+		}
+		s := docSigner()
+		s.payload = c.signed
+		s.presign(r, "60")
+		_, body, err := outcome(newDoc(t), received(t, r))
+		if c.code != "" {
+			refused(t, err, c.code)
+		} else if err != nil || string(body) != c.body {
+			t.Errorf("%+v: %q %v", c, body, err)
 		}
 	}
 }

@@ -204,6 +204,12 @@ func TestKeyCache(t *testing.T) {
 			}
 		}
 	}
+	same := keyName{"same", "20130524"}
+	for _, secret := range []string{"old", "old", "new", "new", "old"} {
+		if got := cache.get(same, secret, "r", "s"); got != deriveKey(secret, "20130524", "r", "s") {
+			t.Errorf("the key is not that of the %s secret", secret)
+		}
+	}
 	name := keyName{"hot", "20130524"}
 	cache.get(name, "s", "r", "s")
 	for i := range 49 {

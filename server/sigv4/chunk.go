@@ -38,7 +38,8 @@ const (
 // its chunk has been checked, but the bytes that complete the announced length
 // are given only together with io.EOF, when the final chunk and the trailer have
 // been checked: a reader that stops at the announced length cannot be deceived
-// either.
+// either. Chunks may be of any size: AWS refuses small ones, but clients that
+// stream make them, and each costs its sender more than the gateway.
 type chunkedBody struct {
 	source *bufio.Reader
 	closer io.Closer

@@ -249,6 +249,8 @@ func TestA17Trailers(t *testing.T) {
 		{"X-Amz-Checksum-CRC32", "X-AMZ-Checksum-Crc32: AAAAAA== \r\n\r\n", ""},
 		{good, good + ":AAAAAA==\n\r\n\r\n", ""},
 		{"", "\r\n", ""},
+		{"", "", s3err.IncompleteBody},
+		{good, "", s3err.MalformedTrailerError},
 		{good, "\r\n", s3err.MalformedTrailerError},
 		{good, "x-amz-checksum-sha1:AAAAAAAAAAAAAAAAAAAAAAAAAAA=\r\n\r\n", s3err.MalformedTrailerError},
 		{good, good + ":AAAAAA==\r\n" + good + ":AAAAAA==\r\n\r\n", s3err.MalformedTrailerError},

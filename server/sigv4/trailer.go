@@ -11,10 +11,9 @@ import (
 )
 
 const (
-	// maxTrailer bounds everything after the final chunk, in bytes.
-	maxTrailer = 8 << 10
-	// maxBlank bounds the empty lines in it. Clients end a trailer with one,
-	// two or none, and some put one before the signature.
+	// maxBlank bounds the empty lines after the final chunk. Clients end a
+	// trailer with one, two or none, and some put one before the signature. Of
+	// the other lines there are two at most, each bounded by lineBytes.
 	maxBlank = 4
 
 	trailerSignature = "x-amz-trailer-signature"
@@ -32,7 +31,7 @@ type trailer struct {
 // what was announced, once, well-formed, and signed if the chunks are. Lines
 // may end in a bare LF, as those of some clients do.
 func (b *chunkedBody) readTrailer() error {
-	var total, blank int
+	var blank int
 	for {
 		line, err := b.line()
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -41,7 +40,6 @@ func (b *chunkedBody) readTrailer() error {
 		if err != nil && len(line) == 0 {
 			break
 		}
-		total += len(line)
 		field, ended := bytes.CutSuffix(line, []byte("\n"))
 		field = bytes.TrimSuffix(field, []byte("\r"))
 		if !ended {
@@ -50,7 +48,7 @@ func (b *chunkedBody) readTrailer() error {
 		if len(field) == 0 {
 			blank++
 		}
-		if total > maxTrailer || blank > maxBlank {
+		if blank > maxBlank {
 			return s3err.New(s3err.MalformedTrailerError)
 		}
 		if len(field) > 0 {
