@@ -40,8 +40,11 @@ type Backend struct {
 	walks  bool // the kernel refuses openat2: names are resolved step by step
 	nowait atomic.Bool
 	slots  chan struct{} // one element per blocking read
-	// readBlocking is preadv; tests put a disk that hangs in its place.
-	readBlocking func(fd int, iovs []unix.Iovec, off int64) (int, error)
+	// The calls that wait for the hardware; tests put sick disks in their place.
+	readBlocking func(fd int, iovs []unix.Iovec, off int64) (int, error) // preadv
+	syncDir      func(fd int) error                                      // fsync
+	syncFile     func(fd int) error                                      // fdatasync
+	allocate     func(fd int, n int64) error                             // fallocate
 
 	inline, pool atomic.Int64 // reads by tier
 	served       atomic.Int64 // bytes read inline
@@ -63,7 +66,10 @@ func New(opts Options) (*Backend, error) {
 		return nil, fmt.Errorf("std: %w", err)
 	}
 	opts.Root = root
-	b := &Backend{opts: opts, slots: make(chan struct{}, opts.Slots), readBlocking: preadv}
+	b := &Backend{
+		opts: opts, slots: make(chan struct{}, opts.Slots),
+		readBlocking: preadv, syncDir: unix.Fsync, syncFile: unix.Fdatasync, allocate: allocate,
+	}
 	b.nowait.Store(true)
 	var fd int
 	err = retry(func() (err error) {
@@ -192,6 +198,12 @@ func (c *spaceCache) get(b *Backend) (total, free int64) {
 		return 0, 0
 	}
 	return s.total, s.free
+}
+
+// fits reports whether there is room for n bytes, as far as is known.
+func (c *spaceCache) fits(b *Backend, n int64) bool {
+	total, free := c.get(b)
+	return total == 0 || n <= free
 }
 
 // statfs is nil when the file system cannot be asked: the numbers stay as they

@@ -91,7 +91,7 @@ func (f *file) Sync(ctx context.Context) error {
 	if err != nil {
 		return f.end(op, fmt.Errorf("an earlier sync failed: %w", err))
 	}
-	if err = syncFailed(retry(func() error { return unix.Fdatasync(f.fd) })); err != nil {
+	if err = syncFailed(retry(func() error { return f.backend.syncFile(f.fd) })); err != nil {
 		f.mu.Lock()
 		f.syncErr = err
 		f.mu.Unlock()

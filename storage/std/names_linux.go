@@ -3,6 +3,7 @@ package std
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -74,6 +75,10 @@ func (b *Backend) withFolder(name string, f func(folder int, base string) error)
 	return errors.Join(f(fd, base), unix.Close(fd))
 }
 
+// preallocMax bounds what Create sets aside. Beyond it the gain is nil, and a
+// size that a client merely announced could fill the disk for everybody.
+const preallocMax = 256 << 20
+
 // Create implements storage.Backend.
 func (b *Backend) Create(ctx context.Context, name string, sizeHint int64) (storage.File, error) {
 	const op = "create"
@@ -81,6 +86,9 @@ func (b *Backend) Create(ctx context.Context, name string, sizeHint int64) (stor
 		return nil, err
 	}
 	defer b.leave()
+	if sizeHint > 0 && !b.space.fits(b, sizeHint) {
+		return nil, b.wrap(op, name, fmt.Errorf("%w: no room for %d bytes", storage.ErrFull, sizeHint))
+	}
 	fd, err := b.open(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
 		return nil, b.wrap(op, name, err)
@@ -89,17 +97,20 @@ func (b *Backend) Create(ctx context.Context, name string, sizeHint int64) (stor
 	if sizeHint <= 0 {
 		return f, nil
 	}
-	// The size stays what was written: KEEP_SIZE.
-	err = retry(func() error { return unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, sizeHint) })
+	size := min(sizeHint, preallocMax)
+	err = retry(func() error { return b.allocate(fd, size) })
 	if errors.Is(classify(err), storage.ErrFull) {
 		undo := b.withFolder(name, func(folder int, base string) error { return unix.Unlinkat(folder, base, 0) })
 		return nil, errors.Join(b.wrap(op, name, err), f.Close(), b.wrap(op, name, undo))
 	}
-	if err == nil {
-		f.reserved = sizeHint
+	if err == nil { // else the file system can't, and needs not
+		f.reserved = size
 	}
 	return f, nil
 }
+
+// allocate sets space aside. The file's size stays what was written.
+func allocate(fd int, n int64) error { return unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, n) }
 
 // Open implements storage.Backend.
 func (b *Backend) Open(ctx context.Context, name string) (storage.File, error) {

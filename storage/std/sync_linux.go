@@ -97,7 +97,7 @@ func (b *Backend) fsyncDir(name string) error {
 	if err != nil {
 		return err
 	}
-	err = syncFailed(retry(func() error { return unix.Fsync(fd) }))
+	err = syncFailed(retry(func() error { return b.syncDir(fd) }))
 	return errors.Join(err, unix.Close(fd))
 }
 
