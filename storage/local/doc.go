@@ -15,16 +15,17 @@
 // # Faults
 //
 // One sick disk must never hurt the process. Pebble ends the process when a
-// commit fails; here its logger ends the goroutine instead, every call into
+// commit fails; here its logger ends the goroutine instead, every write to
 // Pebble runs in a goroutine that reports how it ended, and a database that
 // failed serves nothing more, since the write that failed can be read in it.
 // A fence between Pebble and the file system makes sure that a database which
 // can't be closed can't write either once its folder is given to another one.
 //
-// Faults are of three kinds, and each is final for its part: the disk is gone
-// (someone removed, moved or emptied the directory), the disk failed (a sync
-// failed: the kernel may have dropped what was written), the metadata store
-// alone is dead or corrupt (shards go on). A full disk is none of these: it
+// Faults are of three kinds, and each is final for its part until the disk is
+// opened again: the disk is gone (someone removed, moved or emptied the
+// directory), the disk failed (a write or sync of a shard failed: the kernel
+// may have dropped what was written), the metadata store alone is dead or
+// corrupt (shards go on: each proves its durability by its own sync). A full disk is none of these: it
 // refuses shards and recovers by itself, its metadata store too.
 //
 // # I/O

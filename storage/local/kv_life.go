@@ -101,8 +101,8 @@ func (k *kv) ended() error {
 // endedFull reports whether the store ended for want of space only.
 func (k *kv) endedFull() bool { return errors.Is(k.ended(), storage.ErrFull) }
 
-// end ends the store. The first cause stays. A cause that means lost writes
-// fails the whole disk: the device is the same.
+// end ends the store. The first cause stays, and shows in the disk's health.
+// Shards go on: each of them proves by its own sync that it is durable.
 func (k *kv) end(cause error) {
 	if !k.cause.CompareAndSwap(nil, &cause) {
 		return
@@ -110,17 +110,13 @@ func (k *kv) end(cause error) {
 	close(k.over)
 	switch {
 	case errors.Is(cause, storage.ErrOffline), errors.Is(cause, errReset):
-	case transient(cause):
-		k.log.Error().Err(cause).Msg("metadata store stopped")
 	case errors.Is(cause, storage.ErrFull):
 		k.disk.space.refused()
 		k.log.Error().Err(cause).Msg("metadata store stopped: disk full")
 	case errors.Is(cause, storage.ErrCorrupt):
 		k.log.Error().Err(cause).Msg("metadata store is corrupt")
 	default:
-		// Also if it happened while opening: what can't be opened for an I/O
-		// error won't take writes either.
-		k.disk.fault.setFailed("metadata store: " + cause.Error())
+		k.log.Error().Err(cause).Msg("metadata store failed")
 	}
 	k.startBurial()
 }

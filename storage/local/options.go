@@ -29,7 +29,7 @@ type Options struct {
 	// its own of MetaCacheBytes.
 	MetaCache *MetaCache
 	// MetaCacheBytes is the size of the disk's own block cache; memtables are
-	// counted against it. 8 MiB if 0.
+	// counted against it. 16 MiB if 0.
 	MetaCacheBytes int64
 	// MemTableBytes is the size of one memtable; up to four exist under load.
 	// 4 MiB if 0.
@@ -57,7 +57,7 @@ func (o Options) withDefaults() Options {
 		o.FDCache = 512
 	}
 	if o.MetaCacheBytes == 0 {
-		o.MetaCacheBytes = 8 << 20
+		o.MetaCacheBytes = 16 << 20
 	}
 	if o.MemTableBytes == 0 {
 		o.MemTableBytes = 4 << 20
