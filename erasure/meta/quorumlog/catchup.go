@@ -61,7 +61,7 @@ func (e *Engine) tend(ctx context.Context, m *member) (more bool, err error) {
 	}
 	joins := 0
 	for range sliceSteps {
-		source, head, err := e.source()
+		source, head, err := e.source(m)
 		if err != nil {
 			return false, err
 		}
@@ -73,11 +73,8 @@ func (e *Engine) tend(ctx context.Context, m *member) (more bool, err error) {
 			joins++
 		}
 		_, err = e.advance(ctx, source.kv, t)
-		if errors.Is(err, errSource) {
-			e.suspect(source.m, source.kv, err)
-		}
 		if err != nil {
-			return false, err
+			return false, e.blame(source, m, err)
 		}
 		e.mu.Lock()
 		m.behind = t.cell.at.mark()
@@ -136,13 +133,23 @@ type joint struct {
 	kv storage.KV
 }
 
-// source picks a disk that has all that was acknowledged.
-func (e *Engine) source() (joint, uint64, error) {
+// blame draws the consequence of a failed step: if it was the source's fault,
+// the next attempt is from another disk.
+func (e *Engine) blame(source joint, m *member, err error) error {
+	if errors.Is(err, errSource) {
+		m.copyFrom++
+		e.suspect(source.m, source.kv, err)
+	}
+	return err
+}
+
+// source picks a disk that has all that was acknowledged, for m to copy from.
+func (e *Engine) source(m *member) (joint, uint64, error) {
 	v, head := e.view.Load(), e.head.Load()
 	if v.mode != modeServing {
 		return joint{}, 0, errors.New("not serving")
 	}
-	i := e.pick(v, head, head, 0)
+	i := e.pick(v, head, m.copyFrom, 0)
 	if i < 0 {
 		return joint{}, 0, errors.New("no disk to copy from")
 	}
@@ -186,7 +193,7 @@ func (e *Engine) joinSet(ctx context.Context, t *target) (bool, error) {
 
 // joinBetweenGroups runs with the lead: nothing is in flight.
 func (e *Engine) joinBetweenGroups(ctx context.Context, t *target) (bool, error) {
-	src, _, err := e.source()
+	src, _, err := e.source(t.m)
 	if err != nil {
 		return false, err
 	}
@@ -208,8 +215,11 @@ func (e *Engine) joinBetweenGroups(ctx context.Context, t *target) (bool, error)
 	defer stop()
 	select {
 	case p := <-result:
-		if p.err != nil || !p.st.done {
-			return false, p.err
+		if p.err != nil {
+			return false, e.blame(src, t.m, p.err)
+		}
+		if !p.st.done {
+			return false, nil
 		}
 		return e.admit(ctx, t, p.st)
 	case <-timeout:

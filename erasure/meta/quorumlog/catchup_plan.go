@@ -46,7 +46,7 @@ func (t *target) plan(ctx context.Context, s *snapshot, r rules) (step, error) {
 	case r.noRepair && t.cell.phase == phaseClean && !on:
 		// Mutant: append what the source has more, whatever went before.
 		err = t.planDelta(s, &st)
-	case t.cell.phase == phaseCopying && on:
+	case t.cell.phase == phaseCopying && on && len(t.cell.cursor) > 0:
 		err = t.planCopy(s, &st)
 	case t.cell.phase != phaseCopying && on:
 		err = t.planDelta(s, &st)

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"ringfence/erasure/meta"
-	"ringfence/internal/invariant"
 	"ringfence/storage"
 )
 
@@ -42,6 +41,7 @@ func (c *commit) finish(rev meta.Rev, err error) {
 
 // group is what becomes durable by one batch per disk.
 type group struct {
+	base    point // where the log ended when the group was formed
 	entry   entry
 	commits []*commit
 	// refused depend on what the group writes: they are refused only if it is
@@ -264,6 +264,7 @@ func (e *Engine) form(ctx context.Context, commits []*commit) *group {
 		pending: make(map[string]uint64, 2*len(commits)),
 		batch:   &storage.Batch{},
 		done:    make(chan struct{}),
+		base:    last,
 		entry:   entry{first: last.seq + 1},
 	}
 	seq, ops := last.seq, []meta.Op(nil)
@@ -314,19 +315,20 @@ func (g *group) add(c *commit, seq uint64) {
 	}
 }
 
-// judge returns the first condition that does not hold, and whether that is so
-// because of writes that are not decided yet.
+// judge returns the first condition that does not hold, and whether saying so
+// relies on writes that are not decided yet.
 func judge(conds []meta.Cond, found map[string]uint64, pending map[string]uint64) (refused error, depends bool) {
 	for i, c := range conds {
-		rev, depends := pending[string(c.Key)]
-		if !depends {
+		rev, undecided := pending[string(c.Key)]
+		if !undecided {
 			rev = found[string(c.Key)]
 		}
+		depends = depends || undecided
 		if holds := rev == uint64(c.Rev) || c.Rev == meta.AnyRev && rev != 0; !holds {
 			return &meta.CondError{Index: i, Found: meta.Rev(rev)}, depends
 		}
 	}
-	return nil, false
+	return nil, depends
 }
 
 // condRevs reads the revisions of all keys that conditions name, at the head:
@@ -367,14 +369,14 @@ func (e *Engine) dispatch(ctx context.Context, g *group) bool {
 			e.expelLocked(m, stateLagging, fmt.Errorf("%d bytes behind", m.lane.bytes))
 		}
 	}
-	if in := e.inSyncLocked(); e.mode != modeServing || in < e.needLocked() {
+	// After a recovery in between, the conditions were judged on another state.
+	if in := e.inSyncLocked(); e.mode != modeServing || in < e.needLocked() || g.base != e.last {
 		err := fmt.Errorf("%w: %d of %d metadata disks in sync, writing needs %d", meta.ErrUnavailable, in, len(e.members), e.quorum)
 		e.mu.Unlock()
-		g.finish(err)
+		g.refuse(err)
 		return false
 	}
 	e.finalizeLocked(g)
-	invariant.Check(g.entry.first == e.last.seq+1, "group starts at %d, log ends at %d", g.entry.first, e.last.seq)
 	e.last = g.entry.at
 	e.inflight.Store(g)
 	start := e.fanOutLocked(g)
@@ -454,27 +456,38 @@ func (e *Engine) countLocked(g *group, err error) {
 		e.leading = false
 		e.stopLocked(modeReadOnly, fmt.Errorf("a commit missed its quorum: %w", g.failure), g)
 		e.inflight.Store(nil)
-		g.finish(fmt.Errorf("%w: %w", meta.ErrUnknown, g.failure))
+		g.finish(g.failure)
 		e.wake()
 	}
 }
 
-// finish tells everybody in the group its outcome. Refusals that depend on an
-// outcome that is not known are withdrawn: those commits wrote nothing.
-func (g *group) finish(err error) {
+// finish tells everybody in the group its outcome: done, or for the given reason
+// unknown. Refusals that depend on an outcome that is not known are withdrawn:
+// those commits wrote nothing.
+func (g *group) finish(failure error) {
 	close(g.done)
 	for _, c := range g.commits {
-		if err == nil {
+		if failure == nil {
 			c.finish(c.rev, nil)
 		} else {
-			c.finish(0, err)
+			c.finish(0, fmt.Errorf("%w: %w", meta.ErrUnknown, failure))
 		}
 	}
 	for _, r := range g.refused {
-		if err == nil {
+		if failure == nil {
 			r.c.finish(0, r.err)
 		} else {
-			r.c.finish(0, fmt.Errorf("%w: %w", meta.ErrUnavailable, err))
+			r.c.finish(0, fmt.Errorf("%w: %w", meta.ErrUnavailable, failure))
 		}
+	}
+}
+
+// refuse ends a group that was never dispatched.
+func (g *group) refuse(err error) {
+	for _, c := range g.commits {
+		c.finish(0, err)
+	}
+	for _, r := range g.refused {
+		r.c.finish(0, err)
 	}
 }

@@ -136,14 +136,17 @@ type sequencer struct {
 	bell     chan struct{} // closed when a lane falls idle; nil when nobody waits
 }
 
-// member is a disk of the set. Engine.mu protects the fields after the first
-// group.
+// member is a disk of the set. Engine.mu protects the last group of fields.
 type member struct {
 	slot    int
 	disk    storage.Disk
 	applied atomic.Uint64 // last seq that the disk has durably, while in sync
 	slow    atomic.Int32  // reads that outlived HedgeAfter and still run
 	probing atomic.Bool   // a look at its cells runs
+
+	// copyFrom turns through the disks to catch up from. It belongs to whoever
+	// holds Engine.tending.
+	copyFrom uint64
 
 	state  memberState
 	reason error
@@ -251,6 +254,10 @@ func (e *Engine) expelLocked(m *member, to memberState, why error) {
 	}
 	m.state, m.reason, m.kv = to, why, nil
 	e.dropLaneLocked(m, why)
+	if serves := e.mode == modeServing || e.mode == modeReadOnly; serves && e.inSyncLocked() == 0 {
+		// Nobody is left to catch the others up from: start over with what they have.
+		e.stopLocked(modeDown, fmt.Errorf("no disk in sync, the last: %w", why), nil)
+	}
 	e.publishLocked(e.view.Load().undecided)
 	e.wake()
 }

@@ -157,7 +157,8 @@ func (e *Engine) noteStates(reports []report) {
 
 // serveReads lets reads go on while recovery works, or if it fails for want of a
 // quorum: enough voters know what was acknowledged. What follows the last group
-// that is certainly decided is withheld.
+// that is certainly decided is withheld. Such reads decide nothing: a commit of
+// unknown outcome that only absent disks hold may still take place later.
 func (e *Engine) serveReads(ctx context.Context, reports []report, p recoveryPlan) error {
 	lead := reports[p.leader]
 	undecided, err := undecidedTail(ctx, lead.kv, lead.cell.at)
@@ -182,6 +183,11 @@ func (e *Engine) serveReads(ctx context.Context, reports []report, p recoveryPla
 	}
 	if e.head.Load() < lead.cell.at.seq {
 		e.head.Store(lead.cell.at.seq)
+	}
+	if before := e.view.Load().undecided; before != nil {
+		for k, rev := range before.pending {
+			undecided.pending[k] = rev // perhaps on disks that don't answer now
+		}
 	}
 	e.mode, e.last, e.witness = modeReadOnly, lead.cell.at, p.witness
 	e.publishLocked(undecided)
@@ -274,21 +280,30 @@ func (e *Engine) gather(ctx context.Context, all []candidate, p recoveryPlan, la
 		return nil, errors.New("the disk with the longest log failed during recovery")
 	}
 	slices.SortStableFunc(behind, func(a, b candidate) int { return int(a.t.cell.phase) - int(b.t.cell.phase) })
-	source := slices.IndexFunc(all, func(c candidate) bool { return c.m.slot == p.leader })
 	for _, c := range behind {
-		if len(ready) >= e.quorum {
+		if len(ready) >= e.quorum || len(ready) == 0 {
 			break
 		}
-		if err := e.bring(ctx, all[source].kv, &c.t); err != nil {
-			if errors.Is(err, errSource) {
-				return nil, err
-			}
+		if err := e.bringFromAny(ctx, ready, &c.t); err != nil {
 			e.opts.Log.Warn().Int("slot", c.m.slot).Err(err).Msg("disk could not be brought to the end of the metadata log")
 			continue
 		}
 		ready = append(ready, c)
 	}
 	return ready, nil
+}
+
+// bringFromAny tries one disk after the other to copy from.
+func (e *Engine) bringFromAny(ctx context.Context, ready []candidate, t *target) error {
+	var failure error
+	for _, source := range ready {
+		err := e.bring(ctx, source.kv, t)
+		if !errors.Is(err, errSource) {
+			return err
+		}
+		failure = errors.Join(failure, err)
+	}
+	return failure
 }
 
 // writeBarrier makes the log's end as long as it is final: with it on a quorum,

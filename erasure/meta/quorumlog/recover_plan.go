@@ -14,7 +14,7 @@ type standing uint8
 
 const (
 	standGone    standing = iota // no answer, or an error that says nothing about the contents
-	standEmpty                   // nothing was ever committed here
+	standEmpty                   // blank: it can't say whether it ever held something
 	standClean                   // a prefix of some log
 	standPartial                 // a catch-up or copy that did not end
 	standCorrupt                 // not what was written, or less than was acknowledged
@@ -62,14 +62,14 @@ func decide(reports []report, known []mark, quorum int, fresh bool, r rules) (re
 	if !r.noWitness {
 		accuse(reports, p.witness)
 	}
-	empty, answered := 0, 0
+	nothing, answered := 0, 0
 	for i := range reports {
 		rep := &reports[i]
 		if rep.stand != standGone {
 			answered++
 		}
-		if rep.stand == standEmpty {
-			empty++
+		if rep.stand == standEmpty || rep.stand == standClean && rep.cell.at.seq == 0 {
+			nothing++
 		}
 		if rep.stand != standGone && rep.stand != standCorrupt {
 			p.epoch = max(p.epoch, rep.cell.at.epoch)
@@ -87,7 +87,7 @@ func decide(reports []report, known []mark, quorum int, fresh bool, r rules) (re
 	if r.noEpoch {
 		p.epoch = 1
 	}
-	if empty == answered && (answered == len(reports) || fresh && answered >= quorum) {
+	if nothing == answered && (answered == len(reports) || fresh && answered >= quorum) {
 		p.fresh = true
 		return p, nil
 	}

@@ -106,11 +106,11 @@ func (e *Engine) readCells(ctx context.Context, m *member, r *report) error {
 	}
 	r.promised = p.epoch
 	switch {
-	case r.cell.at.seq == 0:
-		r.stand = standEmpty
 	case r.cell.phase == phaseClean:
 		r.stand = standClean
 		return checkTail(ctx, r.kv, r.cell.at)
+	case r.cell.phase == phaseCopying && r.cell.at.seq == 0:
+		r.stand = standEmpty
 	default:
 		r.stand = standPartial
 	}
@@ -136,6 +136,9 @@ func (e *Engine) readBlank(ctx context.Context, r *report) error {
 
 // checkTail makes sure that the last log entry is the one that the cell names.
 func checkTail(ctx context.Context, kv storage.KV, at point) error {
+	if at.seq == 0 {
+		return nil // it was there when the log was started
+	}
 	raw, err := kv.Get(ctx, logKey(at.seq))
 	if errors.Is(err, storage.ErrNotFound) {
 		return fmt.Errorf("no log entry %d although applied: %w", at.seq, storage.ErrCorrupt)

@@ -1,0 +1,263 @@
+package quorumlog
+
+import (
+	"errors"
+	"flag"
+	"testing"
+	"time"
+
+	"ringfence/storage"
+	"ringfence/storage/storagetest"
+)
+
+var crashFlag = flag.Int("crashes", 0, "crash points of TestSim; 0: the default")
+
+// crash ends the process at one of the next steps that write, with or without a
+// loss of power, while it works or recovers.
+func (s *sim) crash() {
+	s.crashes++
+	steps := s.world.steps
+	steps.CutAt(steps.Count() + 1 + uint64(s.rng.IntN(4*len(s.world.bays))))
+	for range 6 {
+		switch s.rng.IntN(4) {
+		case 0:
+			s.engine.Tend(s.t.Context())
+		case 1:
+			s.get()
+		default:
+			s.commit()
+		}
+		if steps.Dark() || s.wrong != nil {
+			break
+		}
+	}
+	steps.Cut()
+	if s.rng.IntN(4) > 0 {
+		for i, b := range s.world.bays {
+			b.sim.Crash(s.rng)
+			s.weak[i] = s.weak[i] || i == s.liar
+		}
+		s.liar = -1
+	}
+	steps.PowerOn()
+	for i, b := range s.world.bays {
+		if err := b.open(); err != nil && !errors.Is(err, storage.ErrOffline) {
+			s.fail("open disk %d: %w", i, err)
+		}
+	}
+	s.restart()
+}
+
+// disturb does something to one disk, within the budget: see mayForget.
+func (s *sim) disturb() {
+	i := s.slot()
+	b := s.world.bays[i]
+	if s.debug {
+		s.t.Logf("disturb %d %v liar %d", i, s.weak, s.liar)
+	}
+	switch s.rng.IntN(9) {
+	case 0, 1:
+		b.sim.Vanish()
+	case 2, 3, 4:
+		b.sim.Return()
+		if err := b.open(); err != nil {
+			s.fail("open disk %d: %w", i, err)
+		}
+	case 5:
+		s.failOnce(i)
+	case 6:
+		if s.mayForget(i) {
+			s.liar = i
+		}
+	case 7:
+		s.image(i)
+	case 8:
+		s.damage(i)
+	}
+}
+
+// failOnce has the next batch on a disk fail: not at all written, or perhaps.
+func (s *sim) failOnce(i int) {
+	kind := storagetest.FaultFail
+	if s.rng.IntN(2) == 0 {
+		kind = storagetest.FaultUnknown
+	}
+	armed := true
+	s.world.bays[i].sim.SetHook(func(op storagetest.Op) storagetest.Fault {
+		if armed && op.Kind == storagetest.OpApply {
+			armed = false
+			return storagetest.Fault{Kind: kind}
+		}
+		return s.fault(i, op)
+	})
+}
+
+// mayForget is the budget for lost writes that the lost disk can't know of: a
+// set of even size survives one such disk, none otherwise, and no disk may be
+// blank or corrupt beside it.
+func (s *sim) mayForget(slot int) bool {
+	if len(s.weak)%2 != 0 || len(s.weak) < 4 || s.liar >= 0 && s.liar != slot {
+		return false
+	}
+	s.strengthen()
+	for i, weak := range s.weak {
+		if weak && i != slot {
+			return false
+		}
+	}
+	return true
+}
+
+// strengthen notices which disks have been brought up to date since they lost
+// something: they take part and hold what most hold.
+func (s *sim) strengthen() {
+	sums := make(map[uint64]int)
+	digest := func(slot int) uint64 {
+		return s.world.bays[slot].sim.KVDigest([]byte{userSpace}, []byte{userSpace + 1})
+	}
+	for i := range s.world.bays {
+		sums[digest(i)]++
+	}
+	for _, d := range s.engine.Health().Disks {
+		_, err := s.world.bays[d.Slot].KV().Get(s.t.Context(), appliedKey())
+		if err == nil && d.State == stateInSync.String() && s.engine.mode == modeServing && sums[digest(d.Slot)] >= s.engine.quorum {
+			s.weak[d.Slot] = false
+		}
+	}
+}
+
+// image saves the state of a disk, or has the disk come back with an old one.
+func (s *sim) image(i int) {
+	b := s.world.bays[i]
+	switch {
+	case s.saved[i] == nil || s.rng.IntN(3) == 0:
+		if b.sim.Identity() == b.id {
+			s.saved[i] = b.sim.Snapshot()
+		}
+	case s.mayForget(i):
+		b.sim.Restore(s.saved[i])
+		s.weak[i] = true
+		if err := b.open(); err != nil && !errors.Is(err, storage.ErrOffline) {
+			s.fail("open disk %d: %w", i, err)
+		}
+	}
+}
+
+// damage replaces a disk by a blank one, or breaks its store, so that whoever
+// looks can see it. Nothing committed may get lost: enough disks stay.
+func (s *sim) damage(i int) {
+	s.strengthen()
+	weak := 0
+	for j, w := range s.weak {
+		if j != i && (w || j == s.liar) {
+			weak++
+		}
+	}
+	n := len(s.world.bays)
+	// Before the first commit nobody can tell a broken disk from a lost store.
+	if s.acked == 0 || s.liar >= 0 || weak > 0 && len(s.weak)%2 == 0 || weak >= n-n/2-1 {
+		return
+	}
+	b := s.world.bays[i]
+	switch s.rng.IntN(3) {
+	case 0:
+		b.sim.Wipe()
+		b.id, s.saved[i] = s.world.identity(i), nil
+	case 1:
+		b.sim.RotKV()
+	case 2:
+		s.rotValue(b)
+	}
+	s.weak[i] = true
+	if err := b.open(); err != nil && !errors.Is(err, storage.ErrOffline) {
+		s.fail("open disk %d: %w", i, err)
+	}
+}
+
+// rotValue flips a bit of one value at rest.
+func (s *sim) rotValue(b *bay) {
+	kv := b.KV()
+	key := userKey(s.key())
+	raw, err := kv.Get(s.t.Context(), key)
+	if err != nil {
+		return
+	}
+	raw[s.rng.IntN(len(raw))] ^= 1 << s.rng.IntN(8)
+	batch := &storage.Batch{}
+	batch.Set(key, raw)
+	_ = kv.Apply(s.t.Context(), batch) // a failed one damages more
+}
+
+// simulate runs seeds until enough crash points were visited, and returns the
+// first seed that went wrong.
+func simulate(t *testing.T, r rules, crashes, most int) (seed uint64, err error) {
+	began := time.Now()
+	total, acked, unknown, runs := 0, 0, 0, 0
+	for seed = max(*seedFlag, 1); total < crashes && runs < most; seed++ {
+		s := newSim(t, seed, r)
+		err := s.run(100)
+		runs, total, acked, unknown = runs+1, total+s.crashes, acked+s.acked, unknown+s.unknown
+		if err != nil {
+			return seed, err
+		}
+	}
+	t.Logf("%d runs, %d crash points (%.0f/s), %d commits acknowledged, %d unknown",
+		runs, total, float64(total)/time.Since(began).Seconds(), acked, unknown)
+	return 0, nil
+}
+
+func TestSim(t *testing.T) {
+	t.Run("holds", func(t *testing.T) {
+		crashes, most := 10_000, 1<<30
+		if testing.Short() {
+			crashes = 2_000
+		}
+		if *crashFlag > 0 {
+			crashes = *crashFlag
+		}
+		if *runsFlag > 0 {
+			most = *runsFlag
+		}
+		if seed, err := simulate(t, rules{}, crashes, most); err != nil {
+			t.Fatalf("seed %d: %v\nreplay with -seed %d -runs 1", seed, err, seed)
+		}
+	})
+	for name, r := range map[string]rules{
+		"blank disks vote":               {blankVotes: true},
+		"no epochs":                      {noEpoch: true},
+		"epoch not promised":             {noPromise: true},
+		"acknowledged by a disk too few": {ackEarly: true},
+		"suffix not repaired":            {noRepair: true},
+		"no barrier":                     {noBarrier: true},
+		"reads from lagging disks":       {readLagging: true},
+		"no witness":                     {noWitness: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seed, err := simulate(t, r, 1<<30, 20_000)
+			if err == nil {
+				t.Fatal("removing the rule goes unnoticed")
+			}
+			t.Logf("noticed at seed %d: %.300s", seed, err)
+		})
+	}
+}
+
+func TestSimIsDeterministic(t *testing.T) {
+	seeds := uint64(1000)
+	if testing.Short() {
+		seeds = 100
+	}
+	for seed := range seeds {
+		var sums [2]uint64
+		for i := range sums {
+			s := newSim(t, seed+1, rules{})
+			if err := s.run(20); err != nil {
+				t.Fatalf("seed %d: %v", seed+1, err)
+			}
+			sums[i] = s.trace.Sum64()
+		}
+		if sums[0] != sums[1] {
+			t.Fatalf("seed %d gave two traces", seed+1)
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package quorumlog
+
+import (
+	"errors"
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"ringfence/erasure/meta"
+	"ringfence/internal/env"
+	"ringfence/storage"
+	"ringfence/storage/storagetest"
+)
+
+// The simulation runs the real engine on simulated disks in one goroutine, hurts
+// it, and checks every answer against all states that could explain it.
+//
+// Replay: go test -run TestSim/holds -seed N -runs 1 -v
+
+// sim is one run.
+type sim struct {
+	t      testing.TB
+	rng    *rand.Rand
+	rules  rules
+	world  *world
+	engine *Engine
+	clock  time.Time
+	trace  hash.Hash64
+
+	debug bool
+	log   zerolog.Logger
+
+	worlds  worlds
+	pending []*commit // of unknown outcome, until the engine serves again
+	commits int
+	crashes int
+	acked   int
+	unknown int
+	wrong   error // what must not have happened
+
+	weak  []bool                  // by slot: has lost, or may have lost, what it acknowledged
+	liar  int                     // slot of the disk whose syncs do nothing; -1: none
+	saved []*storagetest.Snapshot // by slot: an old image
+}
+
+// simKeys are few, so that commits collide.
+var simKeys = []string{"a", "b", "c", "d"}
+
+func newSim(t testing.TB, seed uint64, r rules) *sim {
+	s := &sim{
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), rules: r, liar: -1,
+		clock: time.Unix(1e9, 0), trace: fnv.New64a(), worlds: worlds{{}},
+	}
+	n := []int{1, 2, 3, 4, 4, 5, 6, 6}[s.rng.IntN(8)]
+	s.weak, s.saved = make([]bool, n), make([]*storagetest.Snapshot, n)
+	s.world = &world{steps: &storagetest.Steps{}}
+	for i := range n {
+		s.world.bays = append(s.world.bays, &bay{id: s.world.identity(i), sim: storagetest.NewSim(storagetest.SimOptions{
+			Name: fmt.Sprint(i), Steps: s.world.steps, Trace: s.note,
+			Hook: func(op storagetest.Op) storagetest.Fault { return s.fault(i, op) },
+		})})
+		s.weak[i] = true // blank
+	}
+	s.world.openAll(t)
+	s.restart()
+	return s
+}
+
+// note adds a step to the trace.
+func (s *sim) note(op storagetest.Op, err error) {
+	ok := byte(0)
+	if err != nil {
+		ok = 1
+	}
+	_, _ = s.trace.Write([]byte{byte(op.Kind), op.Disk[0], ok, byte(op.N), byte(op.N >> 8)})
+}
+
+// fault is the hook of a disk: syncs of the liar do nothing.
+func (s *sim) fault(slot int, op storagetest.Op) storagetest.Fault {
+	if slot == s.liar && op.Kind == storagetest.OpApply {
+		return storagetest.Fault{Kind: storagetest.FaultLie}
+	}
+	return storagetest.Fault{}
+}
+
+func (s *sim) env() env.Env {
+	return env.Env{
+		Now: func() time.Time {
+			s.clock = s.clock.Add(retryPause)
+			return s.clock
+		},
+		Rand:  func(p []byte) { clear(p) },
+		Go:    func(f func()) { f() },
+		After: func(time.Duration) (<-chan time.Time, func()) { return nil, func() {} },
+	}
+}
+
+// restart begins a new process on the disks as they are.
+func (s *sim) restart() {
+	e, err := New(Options{Disks: s.world.disks(), Env: s.env(), Log: s.log, LogKeep: 8, LogMax: 32})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	e.rules = s.rules
+	s.engine = e
+}
+
+// run takes steps until something is wrong. It ends with all disks back.
+func (s *sim) run(steps int) error {
+	for range steps {
+		s.step()
+		if s.wrong != nil {
+			return s.wrong
+		}
+	}
+	s.settle()
+	return s.wrong
+}
+
+func (s *sim) step() {
+	switch p := s.rng.IntN(100); {
+	case p < 40:
+		s.commit()
+	case p < 50:
+		s.get()
+	case p < 54:
+		s.scan()
+	case p < 62:
+		s.engine.Tend(s.t.Context())
+	case p < 82:
+		s.crash()
+	default:
+		s.disturb()
+	}
+}
+
+func (s *sim) slot() int { return s.rng.IntN(len(s.world.bays)) }
+
+func (s *sim) fail(format string, args ...any) {
+	if s.wrong == nil {
+		s.wrong = fmt.Errorf(format, args...)
+	}
+}
+
+// keepWorlds takes over the worlds that an answer left.
+func (s *sim) keepWorlds(left worlds, format string, args ...any) {
+	if len(left) == 0 {
+		s.fail("%s contradicts all of:%v", fmt.Sprintf(format, args...), s.worlds)
+	}
+	s.worlds = left
+	if s.engine.mode == modeServing {
+		s.pending = nil
+	}
+	if len(s.pending) > 0 {
+		s.worlds = left.unknown(s.pending) // a read without a quorum decides nothing
+	}
+}
+
+// commit sends one to four commits that share a group.
+func (s *sim) commit() {
+	var all []*commit
+	for range 1 + s.rng.IntN(2)*s.rng.IntN(4) {
+		all = append(all, s.randomCommit())
+	}
+	s.submit(all)
+	if s.debug {
+		for _, c := range all {
+			s.t.Logf("commit %d %v %v: %d %v", s.commits, c.conds, c.ops, c.rev, c.err)
+		}
+	}
+	var lost []*commit
+	for _, c := range all {
+		select {
+		case <-c.done:
+		default:
+			s.fail("a commit has no outcome")
+			return
+		}
+		ce, refused := errors.AsType[*meta.CondError](c.err)
+		switch {
+		case c.err == nil:
+			s.acked++
+			s.keepWorlds(s.worlds.done(c, c.rev), "commit %d of %v", c.rev, c.ops)
+		case refused:
+			s.keepWorlds(s.worlds.refused(c, ce), "refusal %v of %v", ce, c.conds)
+		case errors.Is(c.err, meta.ErrUnknown):
+			s.unknown++
+			lost = append(lost, c)
+		case !errors.Is(c.err, meta.ErrUnavailable):
+			s.fail("commit: %w", c.err)
+		}
+	}
+	if len(lost) > 0 {
+		s.pending = lost
+		s.worlds = s.worlds.unknown(lost)
+	}
+}
+
+// submit queues all before anybody leads, as concurrent callers would.
+func (s *sim) submit(all []*commit) {
+	e := s.engine
+	if err := e.ensure(s.t.Context()); err != nil {
+		for _, c := range all {
+			c.finish(0, err)
+		}
+		return
+	}
+	e.mu.Lock()
+	for _, c := range all {
+		if err := e.enqueueLocked(c); err != nil {
+			c.finish(0, err)
+		}
+	}
+	lead := e.claimLocked()
+	e.mu.Unlock()
+	if lead {
+		e.lead(s.t.Context())
+	}
+}
+
+func (s *sim) key() []byte { return []byte(simKeys[s.rng.IntN(len(simKeys))]) }
+
+func (s *sim) randomCommit() *commit {
+	s.commits++
+	c := &commit{done: make(chan struct{})}
+	for range s.rng.IntN(3) {
+		cond := meta.Cond{Key: s.key()}
+		switch s.rng.IntN(3) {
+		case 0:
+			cond.Rev = meta.AnyRev
+		case 1:
+			cond.Rev = s.worlds[0][string(cond.Key)].rev
+		}
+		c.conds = append(c.conds, cond)
+	}
+	for range 1 + s.rng.IntN(3) {
+		op := meta.Op{Key: s.key(), Delete: s.rng.IntN(3) == 0}
+		if !op.Delete {
+			op.Val = fmt.Append(nil, s.commits)
+		}
+		c.ops = append(c.ops, op)
+	}
+	return c
+}
+
+func (s *sim) get() {
+	key := s.key()
+	item, err := s.engine.Get(s.t.Context(), key)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		s.keepWorlds(s.worlds.sawItem(string(key), false, "", 0), "get %s: nothing", key)
+	case err == nil:
+		s.keepWorlds(s.worlds.sawItem(string(key), true, string(item.Val), item.Rev), "get %s: %s at %d", key, item.Val, item.Rev)
+	case !errors.Is(err, meta.ErrUnavailable):
+		s.fail("get: %w", err)
+	}
+}
+
+// scan reads everything and reports whether that was possible.
+func (s *sim) scan() bool {
+	all := possible{}
+	c, err := s.engine.Scan(s.t.Context(), nil, nil)
+	if err == nil {
+		for c.Next() {
+			item := c.Item()
+			all[string(item.Key)] = held{string(item.Val), item.Rev}
+		}
+		err = errors.Join(c.Err(), c.Close())
+	}
+	switch {
+	case err == nil:
+		s.keepWorlds(s.worlds.sawAll(all), "scan: %v", all)
+	case !errors.Is(err, meta.ErrUnavailable):
+		s.fail("scan: %w", err)
+	}
+	return err == nil
+}
+
+// settle ends all faults and demands that the engine gets well, with all disks
+// alike.
+func (s *sim) settle() {
+	s.liar = -1
+	for _, b := range s.world.bays {
+		b.sim.Return()
+		if err := b.open(); err != nil {
+			s.fail("open: %w", err)
+			return
+		}
+	}
+	s.untilWell()
+	if _, err := s.engine.Scrub(s.t.Context()); err != nil {
+		s.fail("scrub: %w", err)
+	}
+	s.untilWell() // without what the scrub found
+	clear(s.weak)
+	lo, hi := []byte{userSpace}, []byte{userSpace + 1}
+	for _, b := range s.world.bays {
+		if got, want := b.sim.KVDigest(lo, hi), s.world.bays[0].sim.KVDigest(lo, hi); got != want {
+			s.fail("disks in sync differ: %x, %x", got, want)
+		}
+	}
+	s.commit()
+}
+
+// untilWell tends the engine until all disks are in sync and everything can be
+// read.
+func (s *sim) untilWell() {
+	for rounds := 0; s.wrong == nil && (inSync(s.engine) < len(s.world.bays) || !s.scan()); rounds++ {
+		if rounds == 200 {
+			s.fail("not well again: %+v", s.engine.Health())
+		}
+		s.engine.Tend(s.t.Context())
+		for _, b := range s.world.bays { // as a watcher of the disks would
+			if b.disk.Load().Health().State != storage.StateOK {
+				if err := b.open(); err != nil {
+					s.fail("open: %w", err)
+				}
+			}
+		}
+	}
+}
