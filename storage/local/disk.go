@@ -126,12 +126,16 @@ func prepare(ctx context.Context, o Options, bufs *storage.Pool) (storage.Identi
 	return sb.current.Identity, nil
 }
 
+// ErrInUse is part of the error of Open and Format when another process has the
+// disk.
+var ErrInUse = errors.New("the disk is in use")
+
 // takeLock keeps other processes off the disk.
 func takeLock(o Options) (io.Closer, error) {
 	lock, err := o.MetaFS.Lock(o.path(nameLock))
 	if err != nil {
-		return nil, fmt.Errorf("%w: the disk is in use: %s is locked by another process, or twice by this one: %w",
-			storage.ErrOffline, o.path(nameLock), err)
+		return nil, fmt.Errorf("%w: %w: %s is locked by another process, or twice by this one: %w",
+			storage.ErrOffline, ErrInUse, o.path(nameLock), err)
 	}
 	return lock, nil
 }
