@@ -96,6 +96,10 @@ func decodeRecord(b []byte) (*record, error) {
 		case fieldChecksum:
 			d.checksum(&r.Digest.Checksums)
 		case fieldManifest:
+			if r.Manifest != nil { // each may expand to MaxParts entries
+				d.fail("second manifest")
+				continue
+			}
 			r.Manifest = d.manifest()
 		default:
 			r.unknown = append(r.unknown, d.whole...)

@@ -150,14 +150,14 @@ func decodeDone(b []byte) (*doneRecord, error) {
 	d := decoder{rest: b}
 	for d.next() {
 		var err error
-		switch d.num {
-		case fieldFormat:
+		switch {
+		case d.num == fieldFormat:
 			d.format()
-		case fieldBucket:
+		case d.num == fieldBucket:
 			r.Bucket = d.uuid()
-		case fieldUploadRec:
+		case d.num == fieldUploadRec && r.Upload == nil:
 			r.Upload, err = decodeUpload(d.bytes(maxRuns))
-		case fieldObjectRec:
+		case d.num == fieldObjectRec && r.Object == nil:
 			r.Object, err = decodeRecord(d.bytes(maxRuns))
 		}
 		if err != nil {
