@@ -43,7 +43,8 @@ type gateway struct {
 // place it is when no directory was found for it.
 type seat struct {
 	*storage.Slot
-	name string
+	name  string
+	inUse atomic.Bool // another process was found to have the disk
 }
 
 // set is one erasure set: its places by slot, and its order of commits.
@@ -159,19 +160,28 @@ func (g *gateway) wireStore(disks opener) error {
 
 // newSeat makes the place of a disk, which may be missing now and come later.
 func (g *gateway) newSeat(disks opener, at place) (*seat, error) {
-	name, open := at.path, func(ctx context.Context) (storage.Disk, error) { return disks.open(ctx, at.path) }
+	s := &seat{name: at.path}
+	open := func(ctx context.Context) (storage.Disk, error) { return disks.open(ctx, at.path) }
 	if at.path == "" {
-		name = fmt.Sprintf("of set %d, slot %d", at.id.SetIndex, at.id.Slot)
+		s.name = fmt.Sprintf("of set %d, slot %d", at.id.SetIndex, at.id.Slot)
 		open = func(ctx context.Context) (storage.Disk, error) { return disks.find(ctx, at.id, g.plan.vacant) }
 	}
 	slot, err := storage.NewSlot(storage.SlotOptions{
-		Name: name, Expect: at.id, Open: open, BackoffMax: backoffMax,
-		OnChange: func(_, now storage.Health) { g.logChange(name, now) },
+		Name: s.name, Expect: at.id, BackoffMax: backoffMax,
+		Open: func(ctx context.Context) (storage.Disk, error) {
+			d, err := open(ctx)
+			if errors.Is(err, local.ErrInUse) {
+				s.inUse.Store(true)
+			}
+			return d, err
+		},
+		OnChange: func(_, now storage.Health) { g.logChange(s.name, now) },
 	})
 	if err != nil {
-		return nil, fmt.Errorf("disk %s: %w", name, err)
+		return nil, fmt.Errorf("disk %s: %w", s.name, err)
 	}
-	return &seat{Slot: slot, name: name}, nil
+	s.Slot = slot
+	return s, nil
 }
 
 // backoffMax bounds the time until a disk that is back is looked at again: a
@@ -224,7 +234,9 @@ func (g *gateway) lookup(_ context.Context, accessKey string) (sigv4.Credential,
 // until ctx ends, and stops all of it in the opposite order. serving is called
 // when connections are taken.
 func (g *gateway) run(ctx context.Context, ln net.Listener, serving func()) error {
-	g.openDisks(ctx)
+	if err := g.openDisks(ctx); err != nil {
+		return errors.Join(err, ln.Close(), g.close())
+	}
 	below, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	running, below := errgroup.WithContext(below)
@@ -252,8 +264,9 @@ func (g *gateway) run(ctx context.Context, ln net.Listener, serving func()) erro
 const openWait = 10 * time.Second
 
 // openDisks takes a first look at all disks, so that the logs begin with all
-// that are well: more voters, more evidence.
-func (g *gateway) openDisks(ctx context.Context) {
+// that are well: more voters, more evidence. It fails if another process has
+// one: two gateways over one store are a mistake, never a degraded start.
+func (g *gateway) openDisks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openWait)
 	defer cancel()
 	var looks sync.WaitGroup
@@ -263,6 +276,18 @@ func (g *gateway) openDisks(ctx context.Context) {
 		}
 	}
 	looks.Wait()
+	bad := &configError{}
+	for _, s := range g.sets {
+		for _, seat := range s.seats {
+			if seat.inUse.Load() {
+				bad.problems = append(bad.problems, fmt.Sprintf("disk %s is in use by another process", seat.name))
+			}
+		}
+	}
+	if len(bad.problems) > 0 {
+		return bad
+	}
+	return nil
 }
 
 // ended is the error of a part that should have run until its context ended.
