@@ -143,6 +143,19 @@ func TestSignedHeaders(t *testing.T) {
 			t.Errorf("%v: %v", c.signed, err)
 		}
 	}
+	// What net/http has taken out of the header.
+	for name, value := range map[string]string{"content-length": "5", "transfer-encoding": "chunked"} {
+		r := newRequest(t, http.MethodPut, target, []byte("hello"))
+		s := docSigner()
+		s.signed, s.payload = []string{name, "host", "x-amz-content-sha256", "x-amz-date"}, payloadUnsigned
+		r.Header.Set(name, value)
+		s.header(r)
+		r.Header.Del(name)
+		r.TransferEncoding = []string{"chunked"}
+		if _, _, err := outcome(newDoc(t), r); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 	for _, list := range []string{"", ";", "host;", ";host", "Host", "host;host", "x-amz-date;host", "host;x amz", "host;x\nz", "host;;x-amz-date"} {
 		r := newRequest(t, http.MethodGet, target, nil)
 		docSigner().header(r)

@@ -250,6 +250,8 @@ func TestA17Trailers(t *testing.T) {
 		{good, good + ":AAAAAA==\n\r\n\r\n", ""},
 		{"", "\r\n", ""},
 		{"", "", s3err.IncompleteBody},
+		{good, good + ":AAAAAA==", s3err.IncompleteBody},
+		{good, good + ":AAAAAA==\r", s3err.IncompleteBody},
 		{good, "", s3err.MalformedTrailerError},
 		{good, "\r\n", s3err.MalformedTrailerError},
 		{good, "x-amz-checksum-sha1:AAAAAAAAAAAAAAAAAAAAAAAAAAA=\r\n\r\n", s3err.MalformedTrailerError},
