@@ -353,3 +353,50 @@ func BenchmarkSimApply(b *testing.B) {
 		i++
 	}
 }
+
+// BenchmarkCrashPoint is one simulated run: six disks, twenty commits of ten
+// keys and ten small shards, a power cut somewhere, all disks opened again.
+func BenchmarkCrashPoint(b *testing.B) {
+	block := make([]byte, storage.BlockAlign)
+	run := func(cut uint64) *Steps {
+		steps := &Steps{}
+		steps.CutAt(cut)
+		rng := rand.New(rand.NewPCG(cut, 5))
+		var sims []*Sim
+		var disks []*SimDisk
+		for range 6 {
+			s := NewSim(SimOptions{Steps: steps})
+			sims, disks = append(sims, s), append(disks, openSim(b, s))
+		}
+		for i := range 20 {
+			var batch storage.Batch
+			for j := range 10 {
+				batch.Set(fmt.Appendf(nil, "k%03d", (i*7+j*31)%300), []byte("a value of some bytes"))
+			}
+			id := newID(rng)
+			for _, d := range disks {
+				if w, err := d.CreateShard(b.Context(), id, storage.ShardInfo{BlockSize: storage.BlockAlign}); err == nil && i%2 == 0 {
+					// After the cut these fail, which is the point.
+					_ = w.Append(b.Context(), block, storage.Sum{})
+					_ = w.Seal(b.Context())
+				}
+				_ = d.KV().Apply(b.Context(), &batch)
+			}
+		}
+		for _, s := range sims {
+			s.Crash(rng)
+		}
+		steps.PowerOn()
+		for _, s := range sims {
+			openSim(b, s)
+		}
+		return steps
+	}
+	total := run(0).Count()
+	cut := uint64(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		cut = cut%total + 1
+		run(cut)
+	}
+}
