@@ -161,8 +161,8 @@ type vfsFile struct {
 	f    vfs.File
 }
 
-func (f *vfsFile) ReadAt(_ context.Context, buf *storage.Buf, off int64) (int, error) {
-	return f.ReadVec(nil, []*storage.Buf{buf}, off)
+func (f *vfsFile) ReadAt(ctx context.Context, buf *storage.Buf, off int64) (int, error) {
+	return f.ReadVec(ctx, []*storage.Buf{buf}, off)
 }
 
 // ReadVec counts as one read, however many buffers it fills.

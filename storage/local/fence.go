@@ -19,6 +19,8 @@ var errFenced = errors.New("metadata store was fenced off")
 // so that its folder can be given to a new one, and its files are closed.
 type fence struct {
 	vfs.FS
+	// manifestSynced is told how much of a MANIFEST is durable.
+	manifestSynced func(number, length uint64)
 
 	mu     sync.Mutex // protects the fields below
 	idle   *sync.Cond
@@ -27,8 +29,8 @@ type fence struct {
 	opened map[io.Closer]struct{} // files and locks
 }
 
-func newFence(fs vfs.FS) *fence {
-	f := &fence{FS: fs, opened: make(map[io.Closer]struct{})}
+func newFence(fs vfs.FS, manifestSynced func(number, length uint64)) *fence {
+	f := &fence{FS: fs, manifestSynced: manifestSynced, opened: make(map[io.Closer]struct{})}
 	f.idle = sync.NewCond(&f.mu)
 	return f
 }
@@ -122,7 +124,11 @@ func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 				return nil, err
 			}
 		}
-		return f.FS.Create(name, c)
+		file, err := f.FS.Create(name, c)
+		if number, ok := manifestNumber(f.FS.PathBase(name)); ok && err == nil {
+			file = &manifestFile{File: file, number: number, synced: f.manifestSynced}
+		}
+		return file, err
 	})
 }
 

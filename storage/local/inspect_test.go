@@ -14,6 +14,49 @@ import (
 	"ringfence/storage/local"
 )
 
+type inspectCase struct {
+	name   string
+	make   func(*testing.T, string)
+	want   local.Content
+	reason string
+}
+
+// check inspects, opens and formats a directory: only a blank one may change.
+func (c inspectCase) check(t *testing.T) {
+	root := t.TempDir()
+	c.make(t, root)
+	r := rigOn(t, vfs.Default, root)
+	count := func() int { return len(must[[]os.DirEntry](t)(os.ReadDir(root))) }
+	before := count()
+	ins, err := local.Inspect(t.Context(), r.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ins.Content != c.want || !strings.Contains(ins.Reason, c.reason) {
+		t.Fatalf("%s: %s, want %s: %s", ins.Content, ins.Reason, c.want, c.reason)
+	}
+	if _, err = local.Open(t.Context(), r.opts); err == nil {
+		t.Fatal("opened")
+	}
+	if count() != before {
+		t.Fatal("looking, or a refused open, changed the directory")
+	}
+	err = local.Format(t.Context(), r.opts, testIdentity)
+	if c.want != local.Blank {
+		if !errors.Is(err, storage.ErrExists) {
+			t.Fatalf("format: %v", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.open(t)
+	if err := local.Format(t.Context(), r.opts, testIdentity); err == nil {
+		t.Fatal("formatted twice")
+	}
+}
+
 func TestInspect(t *testing.T) {
 	file := func(name string) func(*testing.T, string) {
 		return func(t *testing.T, root string) {
@@ -30,12 +73,7 @@ func TestInspect(t *testing.T) {
 			}
 		}
 	}
-	cases := []struct {
-		name   string
-		make   func(*testing.T, string)
-		want   local.Content
-		reason string
-	}{
+	cases := []inspectCase{
 		{"empty", func(*testing.T, string) {}, local.Blank, ""},
 		{"new ext4", dir("lost+found"), local.Blank, ""},
 		{"interrupted format", dir("shards/ab"), local.Blank, ""},
@@ -45,51 +83,11 @@ func TestInspect(t *testing.T) {
 		{"no superblock, a shard", file("shards/ab/0123.0"), local.Damaged, "shards/ab/0123.0"},
 		{"no superblock, metadata", file("meta/000001.log"), local.Damaged, "meta/000001.log"},
 		{"garbage superblocks", func(t *testing.T, root string) { file("superblock.a")(t, root); file("superblock.b")(t, root) }, local.Damaged, "superblock"},
-		{"superblock is a folder", dir("superblock.a"), local.Damaged, ""},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			root := t.TempDir()
-			c.make(t, root)
-			r := rigOn(t, vfs.Default, root)
-			before := must[[]os.DirEntry](t)(os.ReadDir(root))
-			ins, err := local.Inspect(t.Context(), r.opts)
-			if c.name == "superblock is a folder" {
-				if err == nil && ins.Content == local.Blank {
-					t.Fatal("taken for blank")
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ins.Content != c.want || !strings.Contains(ins.Reason, c.reason) {
-				t.Fatalf("%s: %s, want %s: %s", ins.Content, ins.Reason, c.want, c.reason)
-			}
-			if after := must[[]os.DirEntry](t)(os.ReadDir(root)); len(after) != len(before) {
-				t.Fatal("inspecting changed the directory")
-			}
-			_, err = local.Open(t.Context(), r.opts)
-			if err == nil {
-				t.Fatal("opened")
-			}
-			if after := must[[]os.DirEntry](t)(os.ReadDir(root)); len(after) != len(before) {
-				t.Fatal("a refused open changed the directory")
-			}
-			err = local.Format(t.Context(), r.opts, testIdentity)
-			if (err == nil) != (c.want == local.Blank) {
-				t.Fatalf("format: %v", err)
-			}
-			if err != nil && !errors.Is(err, storage.ErrExists) {
-				t.Fatalf("format: %v", err)
-			}
-			if err == nil {
-				r.open(t)
-				if err := local.Format(t.Context(), r.opts, testIdentity); err == nil {
-					t.Fatal("formatted twice")
-				}
-			}
+			c.check(t)
 		})
 	}
 	r := rigOn(t, vfs.Default, filepath.Join(t.TempDir(), "missing"))

@@ -18,11 +18,12 @@ import (
 // failed write, by damage, by Close or by ResetKV; everything after that fails
 // with the cause.
 type kv struct {
-	disk  *Disk
-	log   zerolog.Logger
-	fence *fence
-	db    *pebble.DB // nil if it couldn't be opened; fixed when opening is over
-	users gate       // calls and iterators that are inside Pebble
+	disk    *Disk
+	log     zerolog.Logger
+	fence   *fence
+	witness witness
+	db      *pebble.DB // nil if it couldn't be opened; fixed when opening is over
+	users   gate       // calls and iterators that are inside Pebble
 
 	cause            atomic.Pointer[error] // why it ended; nil while it lives
 	over             chan struct{}         // closed after cause is set
@@ -44,10 +45,11 @@ func (d *Disk) openKV() *kv {
 	k := &kv{
 		disk:   d,
 		log:    d.log,
-		fence:  newFence(d.opts.MetaFS),
 		over:   make(chan struct{}),
 		buried: make(chan struct{}),
 	}
+	k.fence = newFence(d.opts.MetaFS, k.manifestSynced)
+	k.witness = witness{fs: k.fence, dir: d.opts.path(nameMeta)}
 	k.users.init()
 	var db *pebble.DB
 	err := errors.New("pebble gave up opening")
@@ -71,6 +73,14 @@ func (d *Disk) openKV() *kv {
 		k.startBurial()
 	}
 	return k
+}
+
+// manifestSynced keeps the witness up to date. Without it damage may go
+// unnoticed, but nothing is lost: Pebble goes on.
+func (k *kv) manifestSynced(number, length uint64) {
+	if err := k.witness.note(number, length); err != nil && k.ended() == nil {
+		k.log.Warn().Err(err).Msg("metadata store: write " + nameWitness)
+	}
 }
 
 // startBurial has the store closed, once, as soon as it has both opened and
@@ -150,6 +160,9 @@ func (k *kv) bury() {
 		case err != nil:
 			k.log.Debug().Err(err).Msg("metadata store: close")
 		}
+	}
+	if err := k.witness.close(); err != nil {
+		k.log.Debug().Err(err).Msg("metadata store: close " + nameWitness)
 	}
 	if err := k.fence.close(); err != nil {
 		k.log.Debug().Err(err).Msg("metadata store: close files")

@@ -23,10 +23,11 @@ import (
 // unused. Proof is a valid record after an invalid one
 //
 //   - in a MANIFEST, always: each record was synced before the next;
-//   - in a log, if the later record says that the earlier place was synced.
+//   - in a log, if the later record says that the earlier place was synced;
 //
-// What it can't see is damage to the very last record. An owner that needs to
-// must keep a witness elsewhere of how far each disk's store got.
+// and a MANIFEST that is shorter than its witness says. What it can't see is
+// damage to the last records of the last log. An owner that needs to must keep
+// a witness elsewhere of how far each disk's store got.
 
 // checkMeta fails with ErrCorrupt if the store in dir is provably damaged.
 func checkMeta(fs vfs.FS, dir string) error {
@@ -50,14 +51,19 @@ func checkMeta(fs vfs.FS, dir string) error {
 		if err != nil {
 			continue // not one of Pebble's
 		}
-		if err := checkRecords(fs, fs.PathJoin(dir, name), logFormat(uint32(number))); err != nil {
+		if err := checkRecords(fs, fs.PathJoin(dir, name), logFormat(uint32(number)), 0); err != nil {
 			return err
 		}
 	}
-	if desc.Exists {
-		return checkRecords(fs, desc.ManifestFilename, manifestFormat())
+	if !desc.Exists {
+		return nil
 	}
-	return nil
+	number, _ := manifestNumber(fs.PathBase(desc.ManifestFilename))
+	least, err := readWitness(fs, dir, number)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", nameWitness, err)
+	}
+	return checkRecords(fs, desc.ManifestFilename, manifestFormat(), least)
 }
 
 // recordFormat tells the records of a MANIFEST from those of a log.
@@ -82,8 +88,9 @@ const recordBlock = 32 << 10
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checkRecords reads one file and looks for a record after the first bad place.
-func checkRecords(fs vfs.FS, name string, f recordFormat) error {
+// checkRecords reads one file and looks for a record after the first bad place,
+// which must not lie before least.
+func checkRecords(fs vfs.FS, name string, f recordFormat, least uint64) error {
 	data, err := readFile(fs, name)
 	if err != nil {
 		return err
@@ -102,6 +109,9 @@ func checkRecords(fs vfs.FS, name string, f recordFormat) error {
 	}
 	if bad == 0 && f.mustHas {
 		return fmt.Errorf("%w: %s has no valid record", storage.ErrCorrupt, name)
+	}
+	if uint64(bad) < least {
+		return fmt.Errorf("%w: %s: damaged at %d, but was durable up to %d", storage.ErrCorrupt, name, bad, least)
 	}
 	for off := bad + 1; off+f.header <= len(data); off++ {
 		if data[off+6] != 0 && f.parse(data, off) > 0 && f.proves(data[off:], bad) {
