@@ -118,3 +118,28 @@ func TestReadAllocations(t *testing.T) {
 		t.Errorf("%v allocations per read", few)
 	}
 }
+
+// BenchmarkReadParallel is many clients at once: what a request costs when no
+// core is idle.
+func BenchmarkReadParallel(b *testing.B) {
+	benchSizes(b, func(b *testing.B, rig *dataRig, body []byte) {
+		stored := rig.store(body)
+		b.SetBytes(int64(len(body)))
+		b.SetParallelism(8)
+		b.ResetTimer()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				r, err := rig.open(b.Context(), stored)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				if _, err := r.writeTo(b.Context(), io.Discard, 0, stored.Size); err != nil {
+					b.Error(err)
+				}
+				r.close()
+			}
+		})
+		b.ReportMetric(float64(rig.count.Hedged.Load())/float64(b.N), "hedges/op")
+	})
+}
