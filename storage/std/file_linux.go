@@ -17,10 +17,13 @@ type file struct {
 	backend *Backend
 	name    string
 
-	write    sync.RWMutex // held for reading by writes, for writing by trim
-	mu       sync.Mutex   // protects the fields below
-	reserved int64        // bytes preallocated and not yet trimmed
-	syncErr  error        // of the sync that failed; there is no second try
+	write sync.RWMutex // held for reading by writes, for writing by trim
+	// syncing is held during a Sync and protects the fields below. The kernel
+	// reports lost data to one caller only: another must not take its silence
+	// for success.
+	syncing  sync.Mutex
+	reserved int64 // bytes preallocated and not yet trimmed
+	syncErr  error // of the sync that failed; there is no second try
 }
 
 var (
@@ -82,42 +85,36 @@ func (f *file) Sync(ctx context.Context) error {
 	if err := f.begin(ctx, op); err != nil {
 		return err
 	}
+	f.syncing.Lock()
+	defer f.syncing.Unlock()
+	if f.syncErr != nil {
+		return f.end(op, fmt.Errorf("an earlier sync failed: %w", f.syncErr))
+	}
 	if err := f.trim(); err != nil {
 		return f.end(op, err)
 	}
-	f.mu.Lock()
-	err := f.syncErr
-	f.mu.Unlock()
-	if err != nil {
-		return f.end(op, fmt.Errorf("an earlier sync failed: %w", err))
-	}
-	if err = syncFailed(retry(func() error { return f.backend.syncFile(f.fd) })); err != nil {
-		f.mu.Lock()
-		f.syncErr = err
-		f.mu.Unlock()
-	}
-	return f.end(op, err)
+	f.syncErr = syncFailed(retry(func() error { return f.backend.syncFile(f.fd) }))
+	return f.end(op, f.syncErr)
 }
 
 // trim gives back what was preallocated past the end.
 func (f *file) trim() error {
-	f.write.Lock()
-	defer f.write.Unlock()
-	f.mu.Lock()
-	reserved := f.reserved
-	f.reserved = 0
-	f.mu.Unlock()
-	if reserved == 0 {
+	if f.reserved == 0 {
 		return nil
 	}
+	f.write.Lock()
+	defer f.write.Unlock()
 	var st unix.Stat_t
 	if err := unix.Fstat(f.fd, &st); err != nil {
 		return err
 	}
-	if st.Size >= reserved {
-		return nil
+	if st.Size < f.reserved {
+		if err := retry(func() error { return unix.Ftruncate(f.fd, st.Size) }); err != nil {
+			return err
+		}
 	}
-	return retry(func() error { return unix.Ftruncate(f.fd, st.Size) })
+	f.reserved = 0
+	return nil
 }
 
 // Size implements storage.File.

@@ -113,6 +113,28 @@ func TestFailedSyncs(t *testing.T) {
 	}
 }
 
+// TestOneSyncSpeaksForAll: the kernel tells one caller of a lost page; nobody
+// who syncs at the same time may hear that all is well.
+func TestOneSyncSpeaksForAll(t *testing.T) {
+	r := newRig(t, t.TempDir(), Options{})
+	var told atomic.Bool
+	r.syncFile = func(int) error {
+		if told.Swap(true) {
+			return nil
+		}
+		return unix.EIO
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := r.file.Sync(t.Context()); !errors.Is(err, storage.ErrFailed) {
+				t.Errorf("sync: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 func TestNoSpaceAtCreate(t *testing.T) {
 	root := t.TempDir()
 	r := newRig(t, root, Options{})

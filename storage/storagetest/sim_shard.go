@@ -107,7 +107,8 @@ func (w *simWriter) Abort() error {
 	if err := d.gone(); err != nil {
 		return d.wrap(OpRemove, err)
 	}
-	// An abort is never waited for, so a hook can only crash it.
+	// An abort has no context to end a wait and nobody to tell, so that hooks
+	// do not see it; the power may fail with it.
 	st := step{Op: Op{Kind: OpRemove, Disk: d.sim.opts.Name, Shard: w.file.id}}
 	st.N, st.last = d.sim.opts.Steps.take(OpRemove)
 	return d.end(&st, d.unlink(w.file.id, w.file))
