@@ -234,6 +234,34 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
+// What was reconstructed for a prefetch is not reconstructed again.
+func TestPrefetchReconstructs(t *testing.T) {
+	rig := newDataRig(t, 6, 2, nil)
+	body := randomBytes(3<<20+5, 19)
+	b := rig.store(body)
+	rig.sims[b.Layout.Slots[0]].Lose(b.id())
+	rig.sims[b.Layout.Slots[3]].Lose(b.id())
+	r, err := rig.open(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	for range 3 {
+		before := rig.count.Reconstructed.Load()
+		if err := r.prefetch(t.Context(), 0, b.Size); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if _, err := r.writeTo(t.Context(), &out, 0, b.Size); err != nil || !bytes.Equal(out.Bytes(), body) {
+			t.Fatalf("%d bytes, %v", out.Len(), err)
+		}
+		// The last stripe of five bytes has no fourth block that anyone wants.
+		if got, want := rig.count.Reconstructed.Load()-before, int64(3*2+1); got != want {
+			t.Errorf("%d blocks were reconstructed, want %d", got, want)
+		}
+	}
+}
+
 // failingWriter takes n bytes.
 type failingWriter struct {
 	n   int

@@ -391,6 +391,8 @@ func (r *blobReader) reconstruct(w *window, i int) error {
 	if err := r.codec.Reconstruct(blocks[:n], want[:n]); err != nil {
 		return fmt.Errorf("read stripe %d of %s: %w", w.first+int64(i), r.b.id(), err)
 	}
+	// From now on as good as read: prefetch and writeTo both wait for a window.
+	st.have |= missing
 	r.d.count.Reconstructed.Add(int64(bits.OnesCount16(missing)))
 	return nil
 }
