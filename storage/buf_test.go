@@ -235,7 +235,7 @@ func TestPoolSizesShare(t *testing.T) {
 // TestPoolNeverSharesMemory marks every buffer with its holder and looks at the
 // marks before it gives the buffer back.
 func TestPoolNeverSharesMemory(t *testing.T) {
-	const budget = 16 << 20
+	const budget = 512 << 10 // so little that they wait for each other
 	p := newPool(t, PoolOptions{BudgetBytes: budget, IdleBytes: 2 << 20})
 	rounds := 2000
 	if testing.Short() {
