@@ -16,4 +16,8 @@
 // Memory for block data comes from a Pool of Bufs outside the Go heap, with a
 // byte budget that is reserved before work starts. Exhaustion is an error that
 // callers can tell, never an allocation whose size a client chose.
+//
+// A Slot is the place of a disk: itself a Disk, it stays while the real one
+// goes away, fails and comes back, so that nothing above ever holds a disk that
+// is not there any more.
 package storage
