@@ -199,8 +199,9 @@ func TestReadGivesUp(t *testing.T) {
 // may that waits for a dead device.
 type deafDisk struct {
 	storage.Disk
-	mu   sync.Mutex
-	gate chan struct{}
+	creates bool // hang in create, too
+	mu      sync.Mutex
+	gate    chan struct{}
 }
 
 func (d *deafDisk) wait() {
@@ -224,6 +225,9 @@ func (d *deafDisk) OpenShard(ctx context.Context, id storage.ShardID) (storage.S
 }
 
 func (d *deafDisk) CreateShard(ctx context.Context, id storage.ShardID, info storage.ShardInfo) (storage.ShardWriter, error) {
+	if d.creates {
+		d.wait()
+	}
 	w, err := d.Disk.CreateShard(ctx, id, info)
 	return &deafWriter{w, d}, err
 }
@@ -297,6 +301,37 @@ func TestDeafDisk(t *testing.T) {
 		}
 		if ids := rig.sims[0].Shards(); len(ids) != 1 {
 			t.Errorf("disk 0 holds %v, want only the first blob", ids)
+		}
+	})
+}
+
+// A disk that cannot be cancelled in a create costs one write a moment; what it
+// makes too late is removed when it comes back.
+func TestDeafCreate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		deaf := &deafDisk{creates: true, gate: gate}
+		rig := newDataRig(t, 6, 2, func(o *dataOptions) {
+			deaf.Disk = o.Disks[0]
+			o.Disks[0] = deaf
+		})
+		body := randomBytes(3<<20, 28)
+		for i := range 2 {
+			start := time.Now()
+			b := rig.store(body)
+			took := time.Since(start)
+			if i == 0 && took != rig.opts.SlowAfter || i == 1 && took != 0 {
+				t.Errorf("write %d took %v", i, took)
+			}
+			if b.Layout.K != 3 || b.Layout.M != 2 || len(b.Missing) != 0 || b.Layout.indexOf(0) >= 0 {
+				t.Errorf("write %d: %+v", i, b)
+			}
+			rig.wantBytes(b, body, 0, b.Size)
+		}
+		close(gate)
+		synctest.Wait()
+		if ids := rig.sims[0].Shards(); len(ids) != 0 {
+			t.Errorf("disk 0 holds %v", ids)
 		}
 	})
 }

@@ -15,6 +15,9 @@ const (
 	blockMin  = storage.BlockAlign
 	blockMax  = 256 << 10
 	stripeMax = 1 << 20
+	// stripesMax bounds a blob, and with it the checksums of a shard, which
+	// are read as a whole: 64 MiB of them for 4 TiB at K = 4.
+	stripesMax = 4 << 20
 )
 
 // Layout says how a run of bytes is cut into shards and where they are. It is
@@ -54,7 +57,7 @@ func (b blob) check() error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	if b.Size < 0 || l.stripes(b.Size) > 1<<32 {
+	if b.Size < 0 || l.stripes(b.Size) > stripesMax {
 		return fmt.Errorf("blob of %d bytes", b.Size)
 	}
 	for _, i := range b.Missing {

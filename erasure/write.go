@@ -74,6 +74,9 @@ func (d *data) stage(ctx context.Context, in writeInput) (*stagedBlob, error) {
 	for range MaxSetSize + 1 {
 		slots, away := d.writable(out)
 		layout, ok := chooseLayout(uuid, in.Size, slots, d.opts.Parity)
+		if ok && in.Size > stripesMax*int64(layout.stripeSize()) {
+			return nil, ErrBodyTooLong
+		}
 		if !ok {
 			return nil, writeFailure("write", len(slots), d.opts.Parity+1, append(faults, away...))
 		}
@@ -175,7 +178,7 @@ func (w *stagedBlob) fill(ctx context.Context, body io.Reader, size int64) error
 		left = math.MaxInt64
 	}
 	for s := int64(0); left > 0; s++ {
-		if s == math.MaxUint32 {
+		if s == stripesMax {
 			return ErrBodyTooLong
 		}
 		st, err := w.nextStripe(ctx, s)
@@ -290,7 +293,7 @@ func (w *stagedBlob) abort() {
 	}
 	slow, stop := w.d.opts.Env.After(w.d.opts.SlowAfter)
 	defer stop()
-	for waiting := true; waiting && w.busy(); {
+	for waiting := true; waiting && w.cleaning(); {
 		select {
 		case <-w.wake:
 		case <-slow:
@@ -300,10 +303,11 @@ func (w *stagedBlob) abort() {
 	w.end()
 }
 
-// busy reports whether a lane still works.
-func (w *stagedBlob) busy() bool {
+// cleaning reports whether a lane still works that is worth waiting for. One
+// that was left out as too slow is not.
+func (w *stagedBlob) cleaning() bool {
 	for _, l := range w.lanes {
-		if l.busy() {
+		if l.busy() && !errors.Is(l.failure(), errSlow) {
 			return true
 		}
 	}

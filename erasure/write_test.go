@@ -204,6 +204,31 @@ func writeAndSeal(rig *dataRig, in writeInput) (blob, error) {
 	return staged.seal(rig.t.Context())
 }
 
+// A name that was used is not used again, and not touched.
+func TestWriteTakesAFreshName(t *testing.T) {
+	rig := newDataRig(t, 6, 2, nil)
+	first, second := randomBytes(3<<20, 7), randomBytes(2<<20, 8)
+	in := rig.input(first)
+	in.UUID[2] = 9 // of the epoch
+	a := rig.storeAs(in)
+	in.Body, in.Size = bytes.NewReader(second), int64(len(second))
+	b := rig.storeAs(in)
+	if a.UUID == b.UUID || b.id().Epoch() != a.id().Epoch() || b.Layout.K != 4 {
+		t.Errorf("stored as %v, then as %+v", a.UUID, b)
+	}
+	rig.wantBytes(a, first, 0, a.Size)
+	rig.wantBytes(b, second, 0, b.Size)
+}
+
+func TestWriteRefusesTheEndless(t *testing.T) {
+	rig := newDataRig(t, 6, 2, nil)
+	in := rig.input(nil)
+	in.Size = 5 << 40
+	if _, err := rig.write(t.Context(), in); !errors.Is(err, ErrBodyTooLong) {
+		t.Errorf("a body of 5 TiB: %v, want ErrBodyTooLong", err)
+	}
+}
+
 func TestWriteAborts(t *testing.T) {
 	rig := newDataRig(t, 6, 2, nil)
 	staged, err := rig.write(t.Context(), rig.input(randomBytes(3<<20, 3)))
