@@ -18,7 +18,11 @@ import (
 // stdRig is a disk in a real directory behind the reference backend.
 func stdRig(t testing.TB) *rig {
 	t.Helper()
-	root := t.TempDir()
+	return stdRigAt(t, t.TempDir())
+}
+
+func stdRigAt(t testing.TB, root string) *rig {
+	t.Helper()
 	r := rigOn(t, vfs.Default, root)
 	r.opts.Backend = must[storage.Backend](t)(newStd(root))
 	if err := local.Format(t.Context(), r.opts, testIdentity); err != nil {

@@ -457,7 +457,10 @@ func TestGone(t *testing.T) {
 			t.Run(name+"/"+op, func(t *testing.T) {
 				t.Parallel()
 				root := filepath.Join(t.TempDir(), "disk")
-				r := newRig(t, vfs.Default, root)
+				if err := os.Mkdir(root, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				r := stdRigAt(t, root)
 				kv := r.disk.KV()
 				w := must[storage.ShardWriter](t)(r.disk.CreateShard(t.Context(), shardID(1, 0), storage.ShardInfo{BlockSize: blockSize}))
 				if err := take(t, root); err != nil {

@@ -26,6 +26,7 @@ func (c inspectCase) check(t *testing.T) {
 	root := t.TempDir()
 	c.make(t, root)
 	r := rigOn(t, vfs.Default, root)
+	r.opts.Backend = must[storage.Backend](t)(newStd(root))
 	count := func() int { return len(must[[]os.DirEntry](t)(os.ReadDir(root))) }
 	before := count()
 	ins, err := local.Inspect(t.Context(), r.opts)
@@ -82,6 +83,12 @@ func TestInspect(t *testing.T) {
 		{"minio", dir(".minio.sys/format"), local.Foreign, "MinIO"},
 		{"no superblock, a shard", file("shards/ab/0123.0"), local.Damaged, "shards/ab/0123.0"},
 		{"no superblock, metadata", file("meta/000001.log"), local.Damaged, "meta/000001.log"},
+		{"superblock is a folder", dir("superblock.a"), local.Foreign, "superblock.a"},
+		{"superblock is a link", func(t *testing.T, root string) {
+			if err := os.Symlink("elsewhere", filepath.Join(root, "superblock.a")); err != nil {
+				t.Fatal(err)
+			}
+		}, local.Foreign, "superblock.a"},
 		{"garbage superblocks", func(t *testing.T, root string) { file("superblock.a")(t, root); file("superblock.b")(t, root) }, local.Damaged, "superblock"},
 	}
 	for _, c := range cases {

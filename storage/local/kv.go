@@ -12,7 +12,8 @@ import (
 )
 
 // Get implements storage.KV. It runs on the caller: no read can end in
-// Pebble's Fatalf.
+// Pebble's Fatalf. Like Iter it may show a batch whose Apply has not returned
+// yet; if that Apply fails, what was read dies with the store.
 func (k *kv) Get(_ context.Context, key []byte) ([]byte, error) {
 	value, err := k.get(key)
 	return value, k.wrap("kv get", err)

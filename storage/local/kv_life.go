@@ -136,6 +136,10 @@ func (k *kv) enter() error {
 	if err := k.ended(); err != nil {
 		return err
 	}
+	if err := k.disk.fault.readable(); err != nil {
+		k.end(err) // what Pebble has open may outlive the disk by far
+		return k.ended()
+	}
 	if !k.users.enter() {
 		return k.ended()
 	}

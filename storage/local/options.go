@@ -32,7 +32,7 @@ type Options struct {
 	// counted against it. 16 MiB if 0.
 	MetaCacheBytes int64
 	// MemTableBytes is the size of one memtable; up to four exist under load.
-	// 4 MiB if 0.
+	// 2 MiB if 0: 16 busy disks stay below 200 MiB then.
 	MemTableBytes int64
 	// FullPercent is the share of used space from which no shards are taken.
 	// 95 if 0.
@@ -60,7 +60,7 @@ func (o Options) withDefaults() Options {
 		o.MetaCacheBytes = 16 << 20
 	}
 	if o.MemTableBytes == 0 {
-		o.MemTableBytes = 4 << 20
+		o.MemTableBytes = 2 << 20
 	}
 	if o.FullPercent == 0 {
 		o.FullPercent = 95
