@@ -134,11 +134,19 @@ type joint struct {
 }
 
 // blame draws the consequence of a failed step: if it was the source's fault,
-// the next attempt is from another disk.
+// the next attempt is from another disk. If so few disks are in sync that
+// nothing can be written anyway, there may be no other: then a recovery finds
+// out who has the log, since disks out of the set may have all of it.
 func (e *Engine) blame(source joint, m *member, err error) error {
-	if errors.Is(err, errSource) {
-		m.copyFrom++
-		e.suspect(source.m, source.kv, err)
+	if !errors.Is(err, errSource) {
+		return err
+	}
+	m.copyFrom++
+	e.suspect(source.m, source.kv, err)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mode == modeServing && e.inSyncLocked() < e.quorum {
+		e.stopLocked(modeReadOnly, fmt.Errorf("no good disk to catch up from: %w", err), nil)
 	}
 	return err
 }

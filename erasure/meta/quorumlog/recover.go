@@ -103,44 +103,66 @@ type candidate struct {
 
 // recover decides what the log is. Nobody sequences while it runs: the mode is
 // not serving, and no group is undecided in memory.
+//
+// A disk that has the longest log but can't give what is in it is corrupt, and
+// then has no vote: recovery starts over without it, if enough voters are left.
 func (e *Engine) recover(ctx context.Context) error {
 	timeout, stop := e.opts.Env.After(e.opts.RecoverWait)
 	defer stop()
 	e.await(ctx, timeout, func() bool {
 		return !slices.ContainsFunc(e.members, func(m *member) bool { return m.lane.running })
 	})
-	reports := e.survey(ctx, timeout)
-	e.mu.Lock()
-	known := slices.Clone(e.witness)
-	e.mu.Unlock()
-	p, err := decide(reports, known, e.quorum, e.opts.Fresh, e.rules)
-	e.noteStates(reports)
-	if err != nil {
-		return err
+	var failure error
+	for distrusted := []int(nil); ; {
+		reports := e.survey(ctx, timeout)
+		for _, slot := range distrusted {
+			reports[slot].stand, reports[slot].err = standCorrupt, failure
+		}
+		e.mu.Lock()
+		known := slices.Clone(e.witness)
+		e.mu.Unlock()
+		p, err := decide(reports, known, e.quorum, e.opts.Fresh, e.rules)
+		if err != nil && failure != nil {
+			return failure
+		}
+		e.noteStates(reports)
+		if err != nil {
+			return err
+		}
+		bad, err := e.follow(ctx, reports, p, timeout)
+		if err == nil || len(bad) == 0 {
+			return err
+		}
+		distrusted, failure = append(distrusted, bad...), err
 	}
+}
+
+// follow carries out a plan. When that fails because the log can't be read from
+// the disks that have it, it returns them.
+func (e *Engine) follow(ctx context.Context, reports []report, p recoveryPlan, timeout <-chan time.Time) (bad []int, err error) {
 	last := point{}
 	if !p.fresh {
 		last = reports[p.leader].cell.at
 		if err := e.serveReads(ctx, reports, p); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	promised, err := e.promise(ctx, reports, p, timeout)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ready, err := e.gather(ctx, promised, p, last)
+	ready, bad, err := e.gather(ctx, promised, p, last)
 	if err != nil {
-		return err
+		return bad, err
 	}
 	barrier := link(last, p.epoch, last.seq+1, last.seq+1, nil)
 	if e.rules.noBarrier && !p.fresh {
 		barrier = last
 	} else if ready, err = e.writeBarrier(ctx, ready, barrier, p.witness, timeout); err != nil {
-		return err
+		return nil, err
 	}
 	e.serve(ready, barrier, p)
-	return nil
+	return nil, nil
 }
 
 // noteStates tells Health what was found. Disks that serve reads keep doing so.
@@ -248,9 +270,6 @@ func (e *Engine) promise(ctx context.Context, reports []report, p recoveryPlan, 
 	if len(all) < e.quorum {
 		return nil, fmt.Errorf("%w: %d of %d can take part, writing needs %d", errTooFew, len(all), len(e.members), e.quorum)
 	}
-	if e.rules.noPromise {
-		return all, nil
-	}
 	done := e.applyAll(ctx, all, func(c candidate) *storage.Batch { return batches[c.m.slot] }, timeout)
 	if len(done) < e.quorum {
 		return nil, fmt.Errorf("%w: %d of %d promised the epoch, writing needs %d", errTooFew, len(done), len(e.members), e.quorum)
@@ -264,9 +283,10 @@ func (e *Engine) promiseOf(m *member, epoch uint64) []byte {
 
 // gather returns the disks that stand at the end of the chosen log, brought
 // there from the leader's copy if they are fewer than a quorum. The rest is
-// caught up later, while serving.
-func (e *Engine) gather(ctx context.Context, all []candidate, p recoveryPlan, last point) ([]candidate, error) {
-	var ready, behind []candidate
+// caught up later, while serving. If none of those that have the log can be
+// read, it returns their slots as bad.
+func (e *Engine) gather(ctx context.Context, all []candidate, p recoveryPlan, last point) (ready []candidate, bad []int, err error) {
+	var behind []candidate
 	leads := p.fresh
 	for _, c := range all {
 		if c.t.cell.phase == phaseClean && c.t.cell.at == last {
@@ -277,20 +297,32 @@ func (e *Engine) gather(ctx context.Context, all []candidate, p recoveryPlan, la
 		behind = append(behind, c)
 	}
 	if !leads {
-		return nil, errors.New("the disk with the longest log failed during recovery")
+		return nil, nil, errors.New("the disk with the longest log failed during recovery")
 	}
 	slices.SortStableFunc(behind, func(a, b candidate) int { return int(a.t.cell.phase) - int(b.t.cell.phase) })
+	had := len(ready)
 	for _, c := range behind {
-		if len(ready) >= e.quorum || len(ready) == 0 {
+		if len(ready) >= e.quorum {
 			break
 		}
-		if err := e.bringFromAny(ctx, ready, &c.t); err != nil {
-			e.opts.Log.Warn().Int("slot", c.m.slot).Err(err).Msg("disk could not be brought to the end of the metadata log")
+		err := e.bringFromAny(ctx, ready, &c.t)
+		if err == nil {
+			ready = append(ready, c)
 			continue
 		}
-		ready = append(ready, c)
+		e.opts.Log.Warn().Int("slot", c.m.slot).Err(err).Msg("disk could not be brought to the end of the metadata log")
+		if errors.Is(err, errSource) && errors.Is(err, storage.ErrCorrupt) && len(ready) == had {
+			for _, source := range ready {
+				bad = append(bad, source.m.slot)
+			}
+			return nil, bad, err
+		}
 	}
-	return ready, nil
+	if len(ready) < e.quorum {
+		// No barrier then: a log must not grow by attempts to recover it.
+		return nil, nil, fmt.Errorf("%w: %d of %d stand at the end of the log, writing needs %d", errTooFew, len(ready), len(e.members), e.quorum)
+	}
+	return ready, nil, nil
 }
 
 // bringFromAny tries one disk after the other to copy from.

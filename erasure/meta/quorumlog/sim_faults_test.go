@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"ringfence/storage"
 	"ringfence/storage/storagetest"
 )
@@ -15,7 +16,7 @@ var crashFlag = flag.Int("crashes", 0, "crash points of TestSim; 0: the default"
 // crash ends the process at one of the next steps that write, with or without a
 // loss of power, while it works or recovers.
 func (s *sim) crash() {
-	s.crashes++
+	s.count.crashes++
 	steps := s.world.steps
 	steps.CutAt(steps.Count() + 1 + uint64(s.rng.IntN(4*len(s.world.bays))))
 	for range 6 {
@@ -35,7 +36,9 @@ func (s *sim) crash() {
 	if s.rng.IntN(4) > 0 {
 		for i, b := range s.world.bays {
 			b.sim.Crash(s.rng)
-			s.weak[i] = s.weak[i] || i == s.liar
+			if i == s.liar {
+				s.hurt[i].weak, s.hurt[i].forgot = true, true
+			}
 		}
 		s.liar = -1
 	}
@@ -52,9 +55,7 @@ func (s *sim) crash() {
 func (s *sim) disturb() {
 	i := s.slot()
 	b := s.world.bays[i]
-	if s.debug {
-		s.t.Logf("disturb %d %v liar %d", i, s.weak, s.liar)
-	}
+	s.tell("disturb %d liar %d", i, s.liar)
 	switch s.rng.IntN(9) {
 	case 0, 1:
 		b.sim.Vanish()
@@ -96,12 +97,12 @@ func (s *sim) failOnce(i int) {
 // set of even size survives one such disk, none otherwise, and no disk may be
 // blank or corrupt beside it.
 func (s *sim) mayForget(slot int) bool {
-	if len(s.weak)%2 != 0 || len(s.weak) < 4 || s.liar >= 0 && s.liar != slot {
+	if len(s.hurt)%2 != 0 || len(s.hurt) < 4 || s.liar >= 0 && s.liar != slot {
 		return false
 	}
 	s.strengthen()
-	for i, weak := range s.weak {
-		if weak && i != slot {
+	for i, h := range s.hurt {
+		if h.weak && i != slot {
 			return false
 		}
 	}
@@ -121,7 +122,7 @@ func (s *sim) strengthen() {
 	for _, d := range s.engine.Health().Disks {
 		_, err := s.world.bays[d.Slot].KV().Get(s.t.Context(), appliedKey())
 		if err == nil && d.State == stateInSync.String() && s.engine.mode == modeServing && sums[digest(d.Slot)] >= s.engine.quorum {
-			s.weak[d.Slot] = false
+			s.hurt[d.Slot].weak, s.hurt[d.Slot].forgot = false, false
 		}
 	}
 }
@@ -130,13 +131,13 @@ func (s *sim) strengthen() {
 func (s *sim) image(i int) {
 	b := s.world.bays[i]
 	switch {
-	case s.saved[i] == nil || s.rng.IntN(3) == 0:
+	case s.hurt[i].saved == nil || s.rng.IntN(3) == 0:
 		if b.sim.Identity() == b.id {
-			s.saved[i] = b.sim.Snapshot()
+			s.hurt[i].saved = b.sim.Snapshot()
 		}
 	case s.mayForget(i):
-		b.sim.Restore(s.saved[i])
-		s.weak[i] = true
+		b.sim.Restore(s.hurt[i].saved)
+		s.hurt[i].weak, s.hurt[i].forgot = true, true
 		if err := b.open(); err != nil && !errors.Is(err, storage.ErrOffline) {
 			s.fail("open disk %d: %w", i, err)
 		}
@@ -147,28 +148,29 @@ func (s *sim) image(i int) {
 // looks can see it. Nothing committed may get lost: enough disks stay.
 func (s *sim) damage(i int) {
 	s.strengthen()
-	weak := 0
-	for j, w := range s.weak {
-		if j != i && (w || j == s.liar) {
+	weak, forgot := 0, s.liar >= 0
+	for j, h := range s.hurt {
+		if j != i && h.weak {
 			weak++
 		}
+		forgot = forgot || h.forgot
 	}
 	n := len(s.world.bays)
 	// Before the first commit nobody can tell a broken disk from a lost store.
-	if s.acked == 0 || s.liar >= 0 || weak > 0 && len(s.weak)%2 == 0 || weak >= n-n/2-1 {
+	if s.count.acked == 0 || forgot || weak >= n-n/2-1 {
 		return
 	}
 	b := s.world.bays[i]
 	switch s.rng.IntN(3) {
 	case 0:
 		b.sim.Wipe()
-		b.id, s.saved[i] = s.world.identity(i), nil
+		b.id, s.hurt[i].saved = s.world.identity(i), nil
 	case 1:
 		b.sim.RotKV()
 	case 2:
 		s.rotValue(b)
 	}
-	s.weak[i] = true
+	s.hurt[i].weak = true
 	if err := b.open(); err != nil && !errors.Is(err, storage.ErrOffline) {
 		s.fail("open disk %d: %w", i, err)
 	}
@@ -192,17 +194,25 @@ func (s *sim) rotValue(b *bay) {
 // first seed that went wrong.
 func simulate(t *testing.T, r rules, crashes, most int) (seed uint64, err error) {
 	began := time.Now()
-	total, acked, unknown, runs := 0, 0, 0, 0
-	for seed = max(*seedFlag, 1); total < crashes && runs < most; seed++ {
+	total, runs := counts{}, 0
+	for seed = max(*seedFlag, 1); total.crashes < crashes && runs < most; seed++ {
 		s := newSim(t, seed, r)
+		if *runsFlag == 1 { // a replay
+			log := zerolog.New(zerolog.NewTestWriter(t))
+			s.log = &log
+			s.restart()
+		}
 		err := s.run(100)
-		runs, total, acked, unknown = runs+1, total+s.crashes, acked+s.acked, unknown+s.unknown
+		runs++
+		total.crashes += s.count.crashes
+		total.acked += s.count.acked
+		total.unknown += s.count.unknown
 		if err != nil {
 			return seed, err
 		}
 	}
 	t.Logf("%d runs, %d crash points (%.0f/s), %d commits acknowledged, %d unknown",
-		runs, total, float64(total)/time.Since(began).Seconds(), acked, unknown)
+		runs, total.crashes, float64(total.crashes)/time.Since(began).Seconds(), total.acked, total.unknown)
 	return 0, nil
 }
 
