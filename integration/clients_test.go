@@ -1,11 +1,14 @@
 package integration
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -246,5 +249,54 @@ func TestReadmeCommands(t *testing.T) {
 	again, err := os.ReadFile(filepath.Join(aws.dir, "again.jpg"))
 	if err != nil || !bytes.Equal(again, a.body) {
 		t.Errorf("again.jpg is not what was uploaded: %v", err)
+	}
+}
+
+// TestContinueWithoutBody: a client that expects a 100 before an empty body
+// gets it, and the connection stays good. botocore hangs otherwise.
+func TestContinueWithoutBody(t *testing.T) {
+	t.Parallel()
+	tg := anyGateway(t)
+	bucket := tg.bucket(t)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(tg.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(conn)
+	for _, body := range []string{"", "bytes", ""} {
+		req, err := tg.signed(t.Context(), request{method: http.MethodPut, bucket: bucket, key: "k", body: []byte(body)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var head strings.Builder
+		fmt.Fprintf(&head, "PUT %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n", req.URL.EscapedPath(), req.URL.Host, len(body))
+		for name := range req.Header {
+			fmt.Fprintf(&head, "%s: %s\r\n", name, req.Header.Get(name))
+		}
+		if _, err := conn.Write([]byte(head.String() + "\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		status, err := answers.ReadString('\n')
+		if err != nil || !strings.HasPrefix(status, "HTTP/1.1 100 ") {
+			t.Fatalf("%d bytes: first %q, %v, want a 100", len(body), status, err)
+		}
+		if blank, err := answers.ReadString('\n'); err != nil || blank != "\r\n" {
+			t.Fatalf("the 100 goes on with %q, %v", blank, err)
+		}
+		if _, err := conn.Write([]byte(body)); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(answers, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK || resp.Close {
+			t.Fatalf("%d bytes: %s, close %v", len(body), resp.Status, resp.Close)
+		}
 	}
 }

@@ -21,6 +21,7 @@ func (s *Server) serve(rw http.ResponseWriter, hr *http.Request) {
 			return
 		}
 	}
+	continueWithoutBody(rw, hr)
 	start := time.Now()
 	s.metrics.inflight.Inc()
 	defer s.metrics.inflight.Dec()
@@ -41,6 +42,17 @@ func (s *Server) serve(rw http.ResponseWriter, hr *http.Request) {
 		}
 	}()
 	s.finish(w, r, b, start, s.attempt(w, r, hr))
+}
+
+// continueWithoutBody sends the 100 that a client waits for although it has no
+// body to send. HTTP doesn't ask for it, and net/http sends none, but botocore
+// takes a connection on which the 100 was left out for one that has answered
+// already: it misreads the next answer there, and waits for more until it times
+// out. aws-cli sends Expect with empty objects too.
+func continueWithoutBody(rw http.ResponseWriter, hr *http.Request) {
+	if hr.ContentLength == 0 && strings.EqualFold(hr.Header.Get("Expect"), "100-continue") && hr.ProtoAtLeast(1, 1) {
+		rw.WriteHeader(http.StatusContinue)
+	}
 }
 
 // attempt does all of a request but the answer to an error.
