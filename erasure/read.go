@@ -75,7 +75,9 @@ func (d *data) open(ctx context.Context, b blob) (*blobReader, error) {
 		case int(slot) >= len(d.reads):
 			r.state.faults.dead |= 1 << i
 			r.state.faults.errs[i] = fmt.Errorf("no such slot: %w", storage.ErrOffline)
-		case d.reads[slot].avoided(now):
+		case i < int(b.Layout.K) && d.reads[slot].avoided(now), i >= int(b.Layout.K) && d.reads[slot].aside(now):
+			// Only a reader of a data shard may be the one to try the disk:
+			// another might never come to read from it.
 			r.state.faults.avoid |= 1 << i
 		}
 	}
