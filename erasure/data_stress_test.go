@@ -221,3 +221,35 @@ func TestShardsCarryTheirPlace(t *testing.T) {
 	in.Owner = make([]byte, maxOwner)
 	rig.storeAs(in)
 }
+
+// The padding of the last stripe is zeros, not what another request left in
+// the memory.
+func TestPaddingIsZero(t *testing.T) {
+	rig := newDataRig(t, 6, 2, nil)
+	in := rig.input(nil)
+	body := append(bytes.Repeat([]byte{0xee}, 1<<20), 1, 2, 3, 4, 5)
+	in.Body, in.Size = bytes.NewReader(body), int64(len(body))
+	b := rig.storeAs(in)
+	var got []byte
+	for _, slot := range b.Layout.Slots[:4] {
+		rd, err := rig.disks[slot].OpenShard(t.Context(), b.id())
+		if err != nil {
+			t.Fatal(err)
+		}
+		buf, err := rig.pool.Get(b.Layout.BlockSize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := rd.ReadBlocks(t.Context(), 1, []*storage.Buf{buf}); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, buf.Bytes()...)
+		buf.Release()
+		if err := rd.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if want := []byte{1, 2, 3, 4, 5, 0, 0, 0}; !bytes.Equal(got, want) {
+		t.Errorf("the data blocks of the last stripe are %v, want %v", got, want)
+	}
+}
