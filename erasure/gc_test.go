@@ -196,7 +196,6 @@ func TestUnhealedIndex(t *testing.T) {
 		return storagetest.Fault{}
 	})
 	body := text(1, 200_000)
-	ts.direct = true
 	info := ts.mustPut("b", "k", body)
 	ts.sims[2].SetHook(nil)
 	if info.Redundancy != (Redundancy{Disks: 5, Target: 6}) {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"ringfence/erasure/meta"
+	"ringfence/erasure/meta/quorumlog"
 	"ringfence/internal/env"
 	"ringfence/storage"
 	"ringfence/storage/storagetest"
@@ -24,13 +26,14 @@ type testStore struct {
 	t       testing.TB
 	pool    *storage.Pool
 	sims    []*storagetest.Sim
-	engines []*fakeEngine
-	direct  bool         // read without Prefetch
-	clock   atomic.Int64 // milliseconds; every look moves it by one
+	engines []*fakeEngine // none with the real one
+	direct  bool          // read without Prefetch
+	clock   atomic.Int64  // milliseconds; every look moves it by one
 }
 
 type storeShape struct {
 	sets, disks, parity int
+	real                bool // the real engine, not one in memory
 }
 
 func newTestStore(t testing.TB, shape storeShape) *testStore {
@@ -45,12 +48,11 @@ func newTestStore(t testing.TB, shape storeShape) *testStore {
 	e.Now = func() time.Time { return time.UnixMilli(ts.clock.Add(1)) }
 	opts := Options{Pool: pool, Env: e, Region: "eu-test-1"}
 	for i := range shape.sets {
-		eng := &fakeEngine{epoch: 7}
-		ts.engines = append(ts.engines, eng)
-		set := SetOptions{Parity: shape.parity, Engine: eng}
+		set := SetOptions{Parity: shape.parity}
 		for slot := range shape.disks {
 			sim := storagetest.NewSim(storagetest.SimOptions{Name: fmt.Sprintf("set%d/disk%d", i, slot)})
 			d, err := sim.Open(storage.Identity{
+				Deployment: storage.UUID{9}, Set: storage.UUID{byte(i), 8},
 				Disk: storage.UUID{byte(i), byte(slot), 1}, SetIndex: uint16(i), SetCount: uint16(shape.sets),
 				Slot: uint8(slot), SetSize: uint8(shape.disks), Parity: uint8(shape.parity),
 			})
@@ -58,8 +60,9 @@ func newTestStore(t testing.TB, shape storeShape) *testStore {
 				t.Fatal(err)
 			}
 			ts.sims = append(ts.sims, sim)
-			set.Disks = append(set.Disks, d)
+			set.Disks = append(set.Disks, ts.place(shape, sim, d))
 		}
+		set.Engine = ts.newEngine(shape, set.Disks, e)
 		opts.Sets = append(opts.Sets, set)
 	}
 	if ts.Store, err = New(opts); err != nil {
@@ -77,6 +80,56 @@ func newTestStore(t testing.TB, shape storeShape) *testStore {
 		}
 	})
 	return ts
+}
+
+// place puts a disk into a slot that brings it back, when the engine is real.
+func (ts *testStore) place(shape storeShape, sim *storagetest.Sim, d storage.Disk) storage.Disk {
+	if !shape.real {
+		return d
+	}
+	slot, err := storage.NewSlot(storage.SlotOptions{
+		Name: sim.Name(), Expect: d.Identity(), Interval: 5 * time.Millisecond, BackoffMax: 20 * time.Millisecond,
+		Open: func(context.Context) (storage.Disk, error) { return sim.Open(d.Identity()) },
+	})
+	if err != nil {
+		ts.t.Fatal(err)
+	}
+	slot.Tend(context.Background())
+	ts.inBackground(slot.Run, slot.Close)
+	return slot
+}
+
+// inBackground runs something until the test ends.
+func (ts *testStore) inBackground(run func(context.Context) error, closing func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	ts.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			ts.t.Error(err)
+		}
+		if err := closing(); err != nil {
+			ts.t.Error(err)
+		}
+	})
+}
+
+func (ts *testStore) newEngine(shape storeShape, disks []storage.Disk, e env.Env) meta.Engine {
+	if !shape.real {
+		eng := &fakeEngine{epoch: 7}
+		ts.engines = append(ts.engines, eng)
+		return eng
+	}
+	eng, err := quorumlog.New(quorumlog.Options{Disks: disks, Env: e})
+	if err != nil {
+		ts.t.Fatal(err)
+	}
+	if err := eng.Recover(context.Background()); err != nil {
+		ts.t.Fatal(err)
+	}
+	ts.inBackground(eng.Run, eng.Close)
+	return eng
 }
 
 func small(t testing.TB) *testStore {
@@ -138,10 +191,8 @@ func (ts *testStore) read(bucket, key string) ([]byte, error) {
 	defer o.Close()
 	var out bytes.Buffer
 	size := o.Info().Size
-	if !ts.direct {
-		if err := o.Prefetch(context.Background(), 0, size); err != nil {
-			return nil, err
-		}
+	if err := o.Prefetch(context.Background(), 0, size); err != nil {
+		return nil, err
 	}
 	n, err := o.WriteTo(context.Background(), &out, 0, size)
 	if err == nil && n != size {

@@ -90,6 +90,14 @@ func TestMultipart(t *testing.T) {
 	}
 	ts.wantMultipartRanges("k", want, []int64{150_000, 2 << 20, 0, 99})
 
+	ts.wantOver(up, info)
+}
+
+// wantOver looks at an upload that was completed with parts 2, 7, 8 and 10000,
+// until a day has passed.
+func (ts *testStore) wantOver(up UploadInfo, info ObjectInfo) {
+	t := ts.t
+	t.Helper()
 	again, err := ts.CompleteUpload(t.Context(), "b", "k", up.UploadID, completion(2, 7, 8, 10000))
 	if err != nil || again.Digest.ETag != info.Digest.ETag || again.Size != info.Size || !again.ModTime.Equal(info.ModTime) || again.Meta.User["of"] != "k" {
 		t.Errorf("second complete: %+v, %v", again, err)
