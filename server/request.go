@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -116,6 +117,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.done = true
 		return n, err
 	case errors.Is(err, os.ErrDeadlineExceeded):
+		b.done = true // and the deadline stays in the past
 		return n, s3err.New(s3err.RequestTimeout).Wrap(err)
 	default:
 		return n, s3err.New(s3err.IncompleteBody).Wrap(err)
@@ -128,10 +130,11 @@ func (b *body) Close() error { return b.from.Close() }
 // that nobody wants; net/http reads it before it sends the answer.
 const drainTime = 5 * time.Second
 
-// abandon bounds the time that net/http may wait for what is left of the body.
+// abandon bounds the time that net/http may wait for what is left of the body:
+// less than the answer has until its own deadline.
 func (b *body) abandon() {
 	if !b.done {
-		_ = b.ctl.SetReadDeadline(time.Now().Add(min(b.idle, drainTime)))
+		_ = b.ctl.SetReadDeadline(time.Now().Add(min(b.idle/2, drainTime)))
 	}
 }
 
@@ -143,6 +146,7 @@ type response struct {
 	renew  time.Time
 	status int // 0 until the header is written
 	n      int64
+	gone   bool // a write failed: the client is away or asleep
 }
 
 func (w *response) Header() http.Header { return w.rw.Header() }
@@ -156,23 +160,31 @@ func (w *response) WriteHeader(status int) {
 	w.rw.WriteHeader(status)
 }
 
-// extend gives the client more time to take n bytes: at least 64 KiB/s.
+// piece is how many bytes a client must take within the idle time.
+const piece = 1 << 20
+
+// extend gives the client more time to take n bytes.
 func (w *response) extend(n int64) {
 	now := time.Now()
-	if n < 1<<20 && now.Before(w.renew) {
+	if n <= piece && now.Before(w.renew) {
 		return
 	}
-	_ = w.ctl.SetWriteDeadline(now.Add(w.idle + time.Duration(n>>16)*time.Second))
+	_ = w.ctl.SetWriteDeadline(now.Add(w.idle * time.Duration(1+n/piece)))
 	w.renew = now.Add(w.idle / 8)
 }
 
-func (w *response) Write(p []byte) (int, error) {
+func (w *response) Write(p []byte) (n int, err error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	w.extend(int64(len(p)))
-	n, err := w.rw.Write(p)
+	for err == nil && n < len(p) {
+		w.extend(0)
+		var m int
+		m, err = w.rw.Write(p[n:min(n+piece, len(p))])
+		n += m
+	}
 	w.n += int64(n)
+	w.gone = w.gone || err != nil
 	return n, err
 }
 
@@ -181,7 +193,7 @@ func (w *response) ReadFrom(src io.Reader) (int64, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	size := int64(1 << 20)
+	size := int64(piece)
 	if l, ok := src.(*io.LimitedReader); ok {
 		size = l.N
 	}
@@ -221,13 +233,7 @@ func (w *response) xml(status int, write func(x *s3xml.Writer)) error {
 	setLength(h, int64(len(doc)))
 	w.WriteHeader(status)
 	if _, err := w.Write(doc); err != nil {
-		return errClientGone{err}
+		return fmt.Errorf("send answer: %w", err)
 	}
 	return nil
 }
-
-// errClientGone says that an answer could not be sent.
-type errClientGone struct{ err error }
-
-func (e errClientGone) Error() string { return "send answer: " + e.err.Error() }
-func (e errClientGone) Unwrap() error { return e.err }

@@ -36,9 +36,8 @@ func (s *Server) answer(w *response, r *request, err error) int {
 		}
 		return w.status
 	}
-	var gone errClientGone
 	switch {
-	case w.status != 0 && (r.ctx.Err() != nil || errors.As(err, &gone)):
+	case w.status != 0 && (r.ctx.Err() != nil || w.gone):
 		w.cut()
 		return statusGone
 	case w.status != 0:
