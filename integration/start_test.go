@@ -394,3 +394,39 @@ func TestMetricsAndProbes(t *testing.T) {
 		t.Errorf("gateway health of a stopped gateway succeeds: %s", out)
 	}
 }
+
+// TestMetricsAreDocumented holds docs/metrics.md against what is answered.
+func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, 2)
+	tg := g.target()
+	putStock(t, tg, tg.bucket(t), "x")
+	page, err := os.ReadFile(filepath.Join("..", "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(ringfence_[a-z0-9_]+)` \\|").FindAllSubmatch(page, -1) {
+		documented[string(m[1])] = true
+	}
+	suffix := regexp.MustCompile(`_(bucket|sum|count)$`)
+	answered := map[string]bool{}
+	for series := range g.metrics(t) {
+		name, _, _ := strings.Cut(series, "{")
+		if !strings.HasPrefix(name, "ringfence_") {
+			continue
+		}
+		if !documented[name] {
+			name = suffix.ReplaceAllString(name, "")
+		}
+		answered[name] = true
+		if !documented[name] {
+			t.Errorf("%s is not in docs/metrics.md", name)
+		}
+	}
+	for name := range documented {
+		if !answered[name] {
+			t.Errorf("docs/metrics.md has %s, the gateway does not", name)
+		}
+	}
+}
