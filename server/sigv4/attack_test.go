@@ -322,7 +322,7 @@ func TestA19StrangeCredentials(t *testing.T) {
 		s.header(r)
 		_, _, err := outcome(a, r)
 		e := refused(t, err, s3err.InvalidAccessKeyID)
-		if e.Status != http.StatusForbidden || len(key) > 1 && strings.Contains(err.Error(), key) || len(e.Fields) > 0 {
+		if e.Status != http.StatusForbidden || len(key) > 1 && strings.Contains(err.Error(), key) || len(e.Fields) != 1 || e.Field("Host") != docHost {
 			t.Errorf("%.20q: %v", key, err)
 		}
 		if len(key) > maxAccessKey && asked[key] {
@@ -334,7 +334,7 @@ func TestA19StrangeCredentials(t *testing.T) {
 		right := docSigner().header(r)
 		r.Header.Set("Authorization", strings.Replace(r.Header.Get("Authorization"), right, signature, 1))
 		_, _, err := outcome(a, r)
-		if e := refused(t, err, s3err.SignatureDoesNotMatch); e.Status != http.StatusForbidden || len(e.Fields) > 0 {
+		if e := refused(t, err, s3err.SignatureDoesNotMatch); e.Status != http.StatusForbidden || len(e.Fields) != 1 || e.Field("Host") != docHost {
 			t.Errorf("%v", e)
 		}
 	}

@@ -118,7 +118,12 @@ func (a *Authenticator) verify(r *http.Request, s *scratch, c *claim) (signingKe
 	sum := sha256.Sum256(s.buf)
 	s.buf = appendStringToSign(s.buf[:0], algorithm, c.stamp, c.scope)
 	s.buf = hex.AppendEncode(s.buf, sum[:])
-	return a.check(r.Context(), c, s.buf)
+	key, err := a.check(r.Context(), c, s.buf)
+	if e, ok := err.(*s3err.Error); ok {
+		// A proxy that changes the host is the usual reason: say what came in.
+		e.With("Host", r.Host)
+	}
+	return key, err
 }
 
 // check compares the claimed signature with that of message. An unknown access
