@@ -119,7 +119,7 @@ func (a *Authenticator) verify(r *http.Request, s *scratch, c *claim) (signingKe
 	s.buf = appendStringToSign(s.buf[:0], algorithm, c.stamp, c.scope)
 	s.buf = hex.AppendEncode(s.buf, sum[:])
 	key, err := a.check(r.Context(), c, s.buf)
-	if e, ok := err.(*s3err.Error); ok {
+	if e, ok := errors.AsType[*s3err.Error](err); ok {
 		// A proxy that changes the host is the usual reason: say what came in.
 		e.With("Host", r.Host)
 	}
