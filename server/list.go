@@ -107,14 +107,7 @@ func (s *Server) writeList(w *response, head *s3xml.ListHead, page erasure.ListP
 	return w.document(func(x *s3xml.Writer) {
 		x.ListObjects(head)
 		for i := range page.Objects {
-			o := &page.Objects[i]
-			entry := s3xml.ListedObject{
-				Key: o.Key, ModTime: o.ModTime, ETag: o.Digest.ETag, Size: o.Size,
-				StorageClass: o.Meta.Headers[hdrClass], Owner: owner,
-			}
-			if c, ok := shown(o.Digest); ok {
-				entry.Checksum, entry.ChecksumType = c.Algorithm, checksumType(c.Composite)
-			}
+			entry := listed(&page.Objects[i], owner)
 			x.ListedObject(&entry, head.EncodeURL)
 		}
 		for _, p := range page.Prefixes {
@@ -122,4 +115,15 @@ func (s *Server) writeList(w *response, head *s3xml.ListHead, page erasure.ListP
 		}
 		x.EndListObjects()
 	})
+}
+
+func listed(o *erasure.ObjectInfo, owner *s3xml.Owner) s3xml.ListedObject {
+	entry := s3xml.ListedObject{
+		Key: o.Key, ModTime: o.ModTime, ETag: o.Digest.ETag, Size: o.Size,
+		StorageClass: o.Meta.Headers[hdrClass], Owner: owner,
+	}
+	if c, ok := shown(o.Digest); ok {
+		entry.Checksum, entry.ChecksumType = c.Algorithm, checksumType(c.Composite)
+	}
+	return entry
 }

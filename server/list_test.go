@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/xml"
 	"fmt"
 	"net/url"
 	"slices"
@@ -212,4 +213,40 @@ func TestListOwner(t *testing.T) {
 		t.Errorf("V1: %+v", c)
 	}
 	h.refused(400, "InvalidArgument", "GET", "/bkt?list-type=3", nil, "")
+}
+
+func TestListVersionsOfUnversioned(t *testing.T) {
+	h := newHarness(t)
+	h.bucket("bkt", "a", "b/1", "b/2", "c")
+	type page struct {
+		Version []struct {
+			Key, VersionId, ETag string
+			IsLatest             bool
+		}
+		CommonPrefixes                     []struct{ Prefix string }
+		IsTruncated                        bool
+		NextKeyMarker, NextVersionIdMarker string
+	}
+	var got []string
+	for query := "&max-keys=1&delimiter=/"; ; {
+		var p page
+		if err := xml.Unmarshal(h.ok(200, "GET", "/bkt?versions"+query, nil, "").body, &p); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range p.Version {
+			if v.VersionId != "null" || !v.IsLatest || v.ETag == "" {
+				t.Errorf("%+v", v)
+			}
+			got = append(got, v.Key)
+		}
+		for _, c := range p.CommonPrefixes {
+			got = append(got, c.Prefix)
+		}
+		if !p.IsTruncated {
+			break
+		}
+		query = "&max-keys=1&delimiter=/&key-marker=" + p.NextKeyMarker + "&version-id-marker=" + p.NextVersionIdMarker
+	}
+	same(t, "versions", got, []string{"a", "b/", "c"})
+	h.refused(400, "InvalidArgument", "GET", "/bkt?versions&version-id-marker=x", nil, "")
 }

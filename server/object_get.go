@@ -19,7 +19,7 @@ func version(r *request) erasure.GetInput {
 }
 
 func versionInput(id string) erasure.GetInput {
-	if id == "null" {
+	if id == nullVersion {
 		id = ""
 	}
 	return erasure.GetInput{VersionID: id}

@@ -69,7 +69,7 @@ func TestUnknownSubresources(t *testing.T) {
 			}
 		}
 	}
-	for _, q := range []string{"foo", "foo=bar", "legal-hold", "torrent", "versions", "restore", "attributes", "Versionid=x"} {
+	for _, q := range []string{"foo", "foo=bar", "legal-hold", "torrent", "versions", "restore", "Versionid=x"} {
 		h.refused(501, "NotImplemented", "GET", "/bkt/k?"+q, nil, "")
 	}
 	for _, q := range []string{"policy", "versioning", "tagging", "cors", "lifecycle", "acl", "foo", "website", "object-lock", "versionId=x"} {

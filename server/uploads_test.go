@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"ringfence/server/checksum"
+	"ringfence/server/s3xml"
 )
 
 // smallParts lets tests make objects of small parts.
@@ -293,4 +294,38 @@ func TestU078And090ListUploads(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	h.refused(404, "NoSuchBucket", "GET", "/none?uploads", nil, "")
+}
+
+func TestObjectAttributes(t *testing.T) {
+	h := newHarness(t, smallParts)
+	h.bucket("bkt", "plain")
+	id := h.create("/bkt/k")
+	e1, e2 := h.part("/bkt/k", id, 1, "hello "), h.part("/bkt/k", id, 2, "world")
+	h.ok(200, "POST", "/bkt/k?uploadId="+id, nil, manifest(1, e1, 2, e2))
+	get := func(key string, pairs ...string) string {
+		t.Helper()
+		r := h.ok(200, "GET", "/bkt/"+key+"?attributes", headers(pairs...), "")
+		_, doc, _ := strings.Cut(string(r.body), s3xml.Namespace+`">`)
+		return doc
+	}
+	if got := get("plain", "x-amz-object-attributes", "ETag,ObjectSize, StorageClass,ObjectParts"); got != "<ETag>"+hex.EncodeToString(md5of("plain"))+
+		"</ETag><StorageClass>STANDARD</StorageClass><ObjectSize>5</ObjectSize></GetObjectAttributesResponse>" {
+		t.Error(got)
+	}
+	if got := get("k", "x-amz-object-attributes", "ObjectParts", "x-amz-max-parts", "1", "x-amz-part-number-marker", "1"); got !=
+		"<ObjectParts><TotalPartsCount>2</TotalPartsCount><PartNumberMarker>1</PartNumberMarker><NextPartNumberMarker>2</NextPartNumberMarker><MaxParts>1</MaxParts>"+
+			"<IsTruncated>false</IsTruncated><Part><PartNumber>2</PartNumber><Size>5</Size></Part></ObjectParts></GetObjectAttributesResponse>" {
+		t.Error(got)
+	}
+	if got := get("plain", "x-amz-object-attributes", "Checksum"); !strings.HasPrefix(got, "<Checksum><ChecksumCRC64NVME>"+sum(checksum.CRC64NVME, "plain")) {
+		t.Error(got)
+	}
+	h.refused(400, "InvalidRequest", "GET", "/bkt/k?attributes", nil, "")
+	h.refused(400, "InvalidArgument", "GET", "/bkt/k?attributes", headers("x-amz-object-attributes", "Colour"), "")
+	h.refused(404, "NoSuchKey", "GET", "/bkt/none?attributes", headers("x-amz-object-attributes", "ETag"), "")
+}
+
+func md5of(s string) []byte {
+	sum := md5.Sum([]byte(s))
+	return sum[:]
 }
