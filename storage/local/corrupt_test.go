@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"ringfence/storage"
+	"ringfence/storage/local"
 )
 
 // TestCorruptStore damages every file of a store in turn: the disk opens, its
@@ -18,7 +20,7 @@ import (
 func TestCorruptStore(t *testing.T) {
 	damages := map[string]func(data []byte){
 		"garbage":       func(data []byte) { copy(data, bytes.Repeat([]byte{0x5a}, len(data))) },
-		"bit at start":  func(data []byte) { data[9] ^= 1 },
+		"bit at start":  func(data []byte) { data[min(40, len(data)-1)] ^= 1 },
 		"bit in middle": func(data []byte) { data[len(data)/2] ^= 1 },
 	}
 	mem := memWith(t, "/disk")
@@ -100,6 +102,47 @@ func TestManifestBits(t *testing.T) {
 func writeLater(t *testing.T, r *rig, id storage.ShardID) error {
 	r.open(t)
 	return errors.Join(writeShard(t, r.disk, id, 5000), r.disk.Close())
+}
+
+// TestPlantedRecord: a client puts a value that looks like a record of the log;
+// a crash that tears the write mustn't make the store look damaged.
+func TestPlantedRecord(t *testing.T) {
+	mem := memWith(t, "/disk")
+	r := newRig(t, mem, "/disk")
+	set(t, r.disk.KV(), "a", "1")
+	name := ""
+	for n := range snapshot(t, mem, "/disk/meta") {
+		if strings.HasSuffix(n, ".log") {
+			name = n
+		}
+	}
+	number := must[uint64](t)(strconv.ParseUint(strings.TrimSuffix(name, ".log"), 10, 32))
+	before := len(snapshot(t, mem, "/disk/meta")[name])
+	planted := local.LogRecord(uint32(number), 1<<40, []byte("payload"))
+	set(t, r.disk.KV(), "evil", "xx"+string(planted)+"yy")
+	if err := r.disk.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data := bytes.Clone(snapshot(t, mem, "/disk/meta")[name])
+	at := bytes.Index(data, planted)
+	if at < 0 {
+		t.Fatal("the value isn't in the log as it is")
+	}
+	t.Logf("log of %d bytes, %d before, planted at %d", len(data), before, at)
+	for _, torn := range []int{before, before + 6, at - 1} { // the header, its type, the payload
+		broken := bytes.Clone(data)
+		clear(broken[torn:min(torn+8, at)])
+		overwrite(t, mem, "/disk/meta/"+name, broken)
+		files := snapshot(t, mem, "/disk/meta")
+		r.open(t)
+		if got := get(t, r.disk.KV(), "a"); got != "1" {
+			t.Fatalf("a: %s", got)
+		}
+		if err := r.disk.Close(); err != nil {
+			t.Fatal(err)
+		}
+		restore(t, mem, "/disk/meta", files)
+	}
 }
 
 // corruptStore opens a disk with a damaged store and reports whether the store

@@ -54,9 +54,7 @@ func (d *Disk) openKV() *kv {
 	var db *pebble.DB
 	err := errors.New("pebble gave up opening")
 	wait(d.opts.Env, 0, func() {
-		if err = checkMeta(k.fence, d.opts.path(nameMeta)); err == nil {
-			db, err = pebble.Open(d.opts.path(nameMeta), d.pebbleOptions(k))
-		}
+		db, err = k.openPebble(d.opts.path(nameMeta), d.pebbleOptions(k))
 	}, func(r any) { err = fmt.Errorf("pebble panicked: %v", r) })
 	if err == nil {
 		k.db = db
@@ -73,6 +71,27 @@ func (d *Disk) openKV() *kv {
 		k.startBurial()
 	}
 	return k
+}
+
+// openPebble opens the store in dir, or makes one. The first log of a new one
+// is written before Pebble ratchets to our format, so without what tells damage
+// from an end: then it is closed at once, for the next log to be the first
+// that is used.
+func (k *kv) openPebble(dir string, o *pebble.Options) (*pebble.DB, error) {
+	exists, err := checkMeta(k.fence, dir)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		fresh, err := pebble.Open(dir, o.Clone())
+		if err != nil {
+			return nil, err
+		}
+		if err := fresh.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return pebble.Open(dir, o)
 }
 
 // manifestSynced keeps the witness up to date. Without it damage may go

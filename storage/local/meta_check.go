@@ -29,16 +29,21 @@ import (
 // damage to the last records of the last log. An owner that needs to must keep
 // a witness elsewhere of how far each disk's store got.
 
-// checkMeta fails with ErrCorrupt if the store in dir is provably damaged.
-func checkMeta(fs vfs.FS, dir string) error {
+// checkMeta fails with ErrCorrupt if the store in dir is provably damaged, and
+// reports whether there is one.
+func checkMeta(fs vfs.FS, dir string) (exists bool, err error) {
 	names, err := fs.List(dir)
 	if err != nil {
-		return fmt.Errorf("list: %w", err)
+		return false, fmt.Errorf("list: %w", err)
 	}
 	desc, err := pebble.Peek(dir, fs)
 	if err != nil {
-		return fmt.Errorf("peek: %w", err)
+		return false, fmt.Errorf("peek: %w", err)
 	}
+	return desc.Exists, checkFiles(fs, dir, names, desc)
+}
+
+func checkFiles(fs vfs.FS, dir string, names []string, desc *pebble.DBDesc) error {
 	for _, name := range names {
 		ext := path.Ext(name)
 		if !desc.Exists && (ext == ".sst" || ext == ".log" || ext == ".blob") {
@@ -113,17 +118,29 @@ func checkRecords(fs vfs.FS, name string, f recordFormat, least uint64) error {
 	if uint64(bad) < least {
 		return fmt.Errorf("%w: %s: damaged at %d, but was durable up to %d", storage.ErrCorrupt, name, bad, least)
 	}
-	for off := bad + 1; off+f.header <= len(data); off++ {
-		if data[off+6] != 0 && f.parse(data, off) > 0 && f.proves(data[off:], bad) {
+	// Go on where headers say that records start, or at the next block, which
+	// always starts with one; never just anywhere: clients choose the bytes of
+	// keys and values, and could plant what looks like a record.
+	for off := bad; off+f.header <= len(data); {
+		if off > bad && f.parse(data, off) > 0 && f.proves(data[off:], bad) {
 			return fmt.Errorf("%w: %s: damaged at %d, a valid record follows at %d", storage.ErrCorrupt, name, bad, off)
 		}
+		n := f.claims(data, off)
+		if left := recordBlock - off%recordBlock; n == 0 || left-n < f.header {
+			n = left
+		}
+		off += n
 	}
 	return nil
 }
 
-// parse returns the length of the valid record at off, header included, or 0.
-func (f recordFormat) parse(data []byte, off int) int {
+// claims returns the length of the record whose header is at off, header
+// included, or 0 if there is none.
+func (f recordFormat) claims(data []byte, off int) int {
 	h := data[off:]
+	if len(h) < f.header {
+		return 0
+	}
 	kind := int(h[6])
 	if kind < f.types[0] || kind > f.types[1] || f.isLog && binary.LittleEndian.Uint32(h[7:]) != f.number {
 		return 0
@@ -132,6 +149,16 @@ func (f recordFormat) parse(data []byte, off int) int {
 	if n > len(h) || n > recordBlock-off%recordBlock {
 		return 0
 	}
+	return n
+}
+
+// parse returns the length of the valid record at off, header included, or 0.
+func (f recordFormat) parse(data []byte, off int) int {
+	n := f.claims(data, off)
+	if n == 0 {
+		return 0
+	}
+	h := data[off:]
 	sum := crc32.Checksum(h[6:n], castagnoli)
 	if binary.LittleEndian.Uint32(h) != (sum>>15|sum<<17)+0xa282ead8 { // as LevelDB masks it
 		return 0
