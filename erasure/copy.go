@@ -24,6 +24,14 @@ func (s *Store) Copy(ctx context.Context, in CopyInput) (ObjectInfo, error) {
 	if in.SourceBucket == in.Bucket && in.SourceKey == in.Key && in.Rehash == nil && isCurrent(in.Source.VersionID) {
 		return t.rewrite(ctx, in)
 	}
+	// A copy holds block memory for its source while it waits for that of its
+	// target. If all did, none would get on.
+	select {
+	case s.copies <- struct{}{}:
+		defer func() { <-s.copies }()
+	case <-ctx.Done():
+		return ObjectInfo{}, fmt.Errorf("wait to copy: %w", ctx.Err())
+	}
 	source, err := s.Open(ctx, in.SourceBucket, in.SourceKey, in.Source)
 	if err != nil {
 		return ObjectInfo{}, err
@@ -91,6 +99,9 @@ func (t *target) copyFrom(ctx context.Context, source *Object, in CopyInput) (Ob
 	}
 	return t.s.Put(ctx, in.Bucket, in.Key, put)
 }
+
+// maxCopies bounds the copies that stream at one time.
+const maxCopies = 8
 
 // copyChunk is how much of a source is in memory while it is copied, in bytes.
 const copyChunk = 1 << 20

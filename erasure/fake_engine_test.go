@@ -124,6 +124,8 @@ func (e *fakeEngine) Scan(ctx context.Context, lo, hi []byte) (meta.Cursor, erro
 }
 
 func (e *fakeEngine) Health() meta.Health {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return meta.Health{Readable: true, Writable: true, Epoch: e.epoch, Head: e.rev}
 }
 

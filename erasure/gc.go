@@ -51,6 +51,9 @@ func (s *Store) runGarbage(ctx context.Context, set *set) error {
 		if err == nil {
 			worked, err = s.collect(ctx, set)
 		}
+		if err == nil && !worked {
+			err = s.sweep(ctx, set)
+		}
 		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrUnavailable) {
 			s.log.Warn().Err(err).Int("set", set.index).Msg("collecting garbage failed; it will be tried again")
 		}

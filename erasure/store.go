@@ -43,18 +43,20 @@ type Store struct {
 	sets    []*set
 	buckets buckets
 	locks   keyLock
+	copies  chan struct{} // capacity maxCopies; one for each copy that streams
 }
 
 // set is one erasure set with its metadata.
 type set struct {
-	index  int
-	disks  []storage.Disk
-	parity int
-	engine meta.Engine
-	data   shardStore
-	pins   pins
-	damage damage
-	kick   chan struct{} // capacity 1: there is garbage to collect
+	index   int
+	disks   []storage.Disk
+	parity  int
+	engine  meta.Engine
+	data    shardStore
+	pins    pins
+	damage  damage
+	orphans orphans
+	kick    chan struct{} // capacity 1: there is garbage to collect
 }
 
 // New makes a store. It starts nothing and reads nothing: a store whose disks
@@ -66,7 +68,7 @@ func New(opts Options) (*Store, error) {
 	if opts.Env.IsZero() {
 		opts.Env = env.System()
 	}
-	s := &Store{env: opts.Env, log: opts.Log, region: opts.Region}
+	s := &Store{env: opts.Env, log: opts.Log, region: opts.Region, copies: make(chan struct{}, maxCopies)}
 	for i, o := range opts.Sets {
 		if len(o.Disks) == 0 || len(o.Disks) > MaxSetSize || o.Engine == nil {
 			return nil, fmt.Errorf("new store: set %d: needs 1 to %d disks and an engine", i, MaxSetSize)
@@ -129,10 +131,14 @@ func (s *Store) newUUID() (u storage.UUID) {
 
 // newShardUUID makes a name for shards: the set's epoch first, so that shards
 // which no record names can be told from those of a write in progress.
-func (s *Store) newShardUUID(set *set) storage.UUID {
+func (s *Store) newShardUUID(ctx context.Context, set *set) (storage.UUID, error) {
+	epoch, err := set.epoch(ctx)
+	if err != nil {
+		return storage.UUID{}, err
+	}
 	u := s.newUUID()
-	binary.BigEndian.PutUint32(u[:], uint32(set.engine.Health().Epoch))
-	return u
+	binary.BigEndian.PutUint32(u[:], uint32(epoch))
+	return u, nil
 }
 
 // newUploadUUID makes the name of an upload: 48 bits of time, so that uploads of

@@ -95,8 +95,12 @@ func readUpTo(r io.Reader, p []byte) (n int, err error) {
 
 // stream sends a body to shards.
 func (st *staged) stream(ctx context.Context, body io.Reader, size int64) error {
+	uuid, err := st.s.newShardUUID(ctx, st.set)
+	if err != nil {
+		return err
+	}
 	shards, err := st.set.data.write(ctx, writeInput{
-		UUID:  st.s.newShardUUID(st.set),
+		UUID:  uuid,
 		Part:  st.home.Part,
 		Owner: st.home.encode(),
 		Body:  body,

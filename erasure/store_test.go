@@ -27,7 +27,6 @@ type testStore struct {
 	pool    *storage.Pool
 	sims    []*storagetest.Sim
 	engines []*fakeEngine // none with the real one
-	direct  bool          // read without Prefetch
 	clock   atomic.Int64  // milliseconds; every look moves it by one
 }
 
