@@ -227,7 +227,7 @@ func TestShardsCarryTheirPlace(t *testing.T) {
 func TestPaddingIsZero(t *testing.T) {
 	rig := newDataRig(t, 6, 2, nil)
 	in := rig.input(nil)
-	body := append(bytes.Repeat([]byte{0xee}, 1<<20), 1, 2, 3, 4, 5)
+	body := append(bytes.Repeat([]byte{0xee}, writeWindow<<20), 1, 2, 3, 4, 5)
 	in.Body, in.Size = bytes.NewReader(body), int64(len(body))
 	b := rig.storeAs(in)
 	var got []byte
@@ -240,7 +240,7 @@ func TestPaddingIsZero(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := rd.ReadBlocks(t.Context(), 1, []*storage.Buf{buf}); err != nil {
+		if err := rd.ReadBlocks(t.Context(), writeWindow, []*storage.Buf{buf}); err != nil {
 			t.Fatal(err)
 		}
 		got = append(got, buf.Bytes()...)
