@@ -87,9 +87,10 @@ func (e *Engine) tend(ctx context.Context, m *member) (more bool, err error) {
 func (e *Engine) admissible(ctx context.Context, m *member) (*target, error) {
 	r := e.lookAt(ctx, m)
 	if r.stand == standCorrupt {
-		e.opts.Log.Warn().Int("slot", m.slot).Err(r.err).Msg("metadata of a disk is rebuilt from the others")
-		if err := m.disk.ResetKV(ctx); err != nil {
-			return nil, fmt.Errorf("reset: %w", err)
+		timeout, stop := e.opts.Env.After(e.opts.RecoverWait)
+		defer stop()
+		if err := e.reset(ctx, m, r.err, timeout); err != nil {
+			return nil, err
 		}
 		r = e.lookAt(ctx, m)
 	}

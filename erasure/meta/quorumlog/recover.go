@@ -146,6 +146,7 @@ func (e *Engine) follow(ctx context.Context, reports []report, p recoveryPlan, t
 		if err := e.serveReads(ctx, reports, p); err != nil {
 			return nil, err
 		}
+		e.resetCorrupt(ctx, reports, timeout)
 	}
 	promised, err := e.promise(ctx, reports, p, timeout)
 	if err != nil {
@@ -214,6 +215,33 @@ func (e *Engine) serveReads(ctx context.Context, reports []report, p recoveryPla
 	e.mode, e.last, e.witness = modeReadOnly, lead.cell.at, p.witness
 	e.publishLocked(undecided)
 	return nil
+}
+
+// resetCorrupt wipes corrupt stores if a quorum can't be had without them: enough
+// voters know all that was acknowledged, so that nothing is lost with them. Where
+// they can be spared they are left for later.
+func (e *Engine) resetCorrupt(ctx context.Context, reports []report, timeout <-chan time.Time) {
+	usable := 0
+	for _, r := range reports {
+		if r.stand != standGone && r.stand != standCorrupt {
+			usable++
+		}
+	}
+	for _, m := range e.members {
+		r := &reports[m.slot]
+		if usable >= e.quorum {
+			return
+		}
+		if r.stand != standCorrupt {
+			continue
+		}
+		if err := e.reset(ctx, m, r.err, timeout); err != nil {
+			e.opts.Log.Warn().Int("slot", m.slot).Err(err).Msg("corrupt metadata store could not be reset")
+			continue
+		}
+		*r = report{stand: standEmpty, kv: m.disk.KV()}
+		usable++
+	}
 }
 
 // undecidedTail collects the keys of the groups at the end of a log that a later

@@ -56,7 +56,9 @@ func (s *sim) disturb() {
 	i := s.slot()
 	b := s.world.bays[i]
 	s.tell("disturb %d liar %d", i, s.liar)
-	switch s.rng.IntN(9) {
+	switch s.rng.IntN(12) {
+	case 9, 10, 11:
+		s.outage()
 	case 0, 1:
 		b.sim.Vanish()
 	case 2, 3, 4:
@@ -120,8 +122,8 @@ func (s *sim) strengthen() {
 		sums[digest(i)]++
 	}
 	for _, d := range s.engine.Health().Disks {
-		_, err := s.world.bays[d.Slot].KV().Get(s.t.Context(), appliedKey())
-		if err == nil && d.State == stateInSync.String() && s.engine.mode == modeServing && sums[digest(d.Slot)] >= s.engine.quorum {
+		_, ok := s.cell(d.Slot)
+		if ok && d.State == stateInSync.String() && s.engine.mode == modeServing && sums[digest(d.Slot)] >= s.engine.quorum {
 			s.hurt[d.Slot].weak, s.hurt[d.Slot].forgot = false, false
 		}
 	}
@@ -129,16 +131,70 @@ func (s *sim) strengthen() {
 
 // image saves the state of a disk, or has the disk come back with an old one.
 func (s *sim) image(i int) {
-	b := s.world.bays[i]
-	switch {
-	case s.hurt[i].saved == nil || s.rng.IntN(3) == 0:
-		if b.sim.Identity() == b.id {
-			s.hurt[i].saved = b.sim.Snapshot()
+	b, h := s.world.bays[i], &s.hurt[i]
+	if h.saved == nil || s.rng.IntN(3) == 0 {
+		if c, ok := s.cell(i); ok && b.sim.Identity() == b.id {
+			h.saved, h.savedAt = b.sim.Snapshot(), c.at.mark()
 		}
-	case s.mayForget(i):
-		b.sim.Restore(s.hurt[i].saved)
-		s.hurt[i].weak, s.hurt[i].forgot = true, true
-		if err := b.open(); err != nil && !errors.Is(err, storage.ErrOffline) {
+		return
+	}
+	if !s.mayForget(i) && !s.mayForgetMuch(i) {
+		return
+	}
+	b.sim.Restore(h.saved)
+	h.weak, h.forgot = true, true
+	if err := b.open(); err != nil && !errors.Is(err, storage.ErrOffline) {
+		s.fail("open disk %d: %w", i, err)
+	}
+}
+
+// cell is what a disk says of itself.
+func (s *sim) cell(i int) (cell, bool) {
+	raw, err := s.world.bays[i].KV().Get(s.t.Context(), appliedKey())
+	if err != nil {
+		return cell{}, false
+	}
+	c, err := decodeCell(raw)
+	return c, err == nil
+}
+
+// mayForgetMuch is the budget for disks that lose so much that all their peers
+// know it: two of them, and none blank or corrupt.
+func (s *sim) mayForgetMuch(slot int) bool {
+	if len(s.hurt) < 4 || s.liar >= 0 {
+		return false
+	}
+	s.strengthen()
+	forgot := 0
+	for i, h := range s.hurt {
+		switch {
+		case i == slot:
+		case h.forgot:
+			forgot++
+		case h.weak:
+			return false
+		default:
+			c, ok := s.cell(i)
+			if !ok || c.witness[slot].compare(s.hurt[slot].savedAt) <= 0 {
+				return false
+			}
+		}
+	}
+	return forgot < 2
+}
+
+// outage leaves a random set of disks.
+func (s *sim) outage() {
+	for i, b := range s.world.bays {
+		if s.rng.IntN(3) == 0 {
+			b.sim.Vanish()
+			continue
+		}
+		b.sim.Return()
+		if b.disk.Load().Health().State == storage.StateOK {
+			continue
+		}
+		if err := b.open(); err != nil {
 			s.fail("open disk %d: %w", i, err)
 		}
 	}
@@ -235,12 +291,10 @@ func TestSim(t *testing.T) {
 	for name, r := range map[string]rules{
 		"blank disks vote":               {blankVotes: true},
 		"no epochs":                      {noEpoch: true},
-		"epoch not promised":             {noPromise: true},
 		"acknowledged by a disk too few": {ackEarly: true},
 		"suffix not repaired":            {noRepair: true},
 		"no barrier":                     {noBarrier: true},
 		"reads from lagging disks":       {readLagging: true},
-		"no witness":                     {noWitness: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			seed, err := simulate(t, r, 1<<30, 20_000)

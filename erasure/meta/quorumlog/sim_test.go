@@ -44,9 +44,11 @@ type sim struct {
 
 // harm is what was done to a disk and not made good yet.
 type harm struct {
-	weak   bool                  // may lack, or have lost, what was acknowledged
-	forgot bool                  // and doesn't know it
-	saved  *storagetest.Snapshot // an old image
+	weak   bool // may lack, or have lost, what was acknowledged
+	forgot bool // and doesn't know it
+
+	saved   *storagetest.Snapshot // an old image
+	savedAt mark
 }
 
 type counts struct{ commits, crashes, acked, unknown int }
@@ -54,12 +56,18 @@ type counts struct{ commits, crashes, acked, unknown int }
 // simKeys are few, so that commits collide.
 var simKeys = []string{"a", "b", "c", "d"}
 
+// newSim is a set of a size that the seed chooses.
 func newSim(t testing.TB, seed uint64, r rules) *sim {
-	s := &sim{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), rules: r, liar: -1,
-		clock: time.Unix(1e9, 0), trace: fnv.New64a(), worlds: worlds{{}},
-	}
-	n := []int{1, 2, 3, 4, 4, 5, 6, 6}[s.rng.IntN(8)]
+	rng := rand.New(rand.NewPCG(seed, 1))
+	n := []int{1, 2, 3, 4, 4, 5, 6, 6}[rng.IntN(8)]
+	s := newQuietSim(t, n, r)
+	s.rng = rng
+	return s
+}
+
+// newQuietSim is a set of n disks to which nothing happens by chance.
+func newQuietSim(t testing.TB, n int, r rules) *sim {
+	s := &sim{t: t, rules: r, liar: -1, clock: time.Unix(1e9, 0), trace: fnv.New64a(), worlds: worlds{{}}}
 	s.hurt = make([]harm, n)
 	s.world = &world{steps: &storagetest.Steps{}}
 	for i := range n {

@@ -56,6 +56,31 @@ func (e *Engine) ask(ctx context.Context, members []*member, timeout <-chan time
 	return reports
 }
 
+// reset wipes a disk's store, which may block on the disk.
+func (e *Engine) reset(ctx context.Context, m *member, why error, timeout <-chan time.Time) error {
+	if !m.probing.CompareAndSwap(false, true) {
+		return errors.New("a read of it hangs")
+	}
+	e.opts.Log.Warn().Int("slot", m.slot).Err(why).Msg("metadata of a disk is wiped, to be rebuilt from the others")
+	result := make(chan error, 1)
+	e.opts.Env.Go(func() {
+		err := m.disk.ResetKV(ctx)
+		m.probing.Store(false)
+		result <- err
+	})
+	select {
+	case err := <-result:
+		if err != nil {
+			return fmt.Errorf("reset: %w", err)
+		}
+		return nil
+	case <-timeout:
+		return errors.New("reset: no answer")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // busy reports whether a batch is being applied to the disk: its contents may
 // change under whoever looks.
 func (e *Engine) busy(m *member) bool {
