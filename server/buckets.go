@@ -20,8 +20,8 @@ const (
 
 // readDocument reads and verifies a request document of at most limit bytes.
 // checked demands Content-MD5 or a checksum. Memory for documents is bounded
-// for all requests together; when it is used up the client is told to slow
-// down.
+// for all requests together, and held to the end of each; when it is used up the
+// client is told to slow down.
 func (s *Server) readDocument(r *request, limit int64, checked bool) ([]byte, error) {
 	d, err := newDigest(r)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Server) readDocument(r *request, limit int64, checked bool) ([]byte, er
 	if !s.docs.TryAcquire(size) {
 		return nil, s3err.New(s3err.SlowDown)
 	}
-	defer s.docs.Release(size)
+	r.held += size
 	doc, err := io.ReadAll(io.LimitReader(d, limit+1))
 	if err != nil {
 		return nil, err

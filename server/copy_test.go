@@ -2,11 +2,13 @@ package server
 
 import (
 	"encoding/xml"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"ringfence/erasure"
 	"ringfence/server/checksum"
 )
 
@@ -160,4 +162,41 @@ func TestU129And130UploadPartCopy(t *testing.T) {
 	id = h.create("/bkt/k")
 	h.store.readErr = 1
 	h.refused(500, "InternalError", "PUT", "/bkt/k?partNumber=1&uploadId="+id, headers("x-amz-copy-source", "/bkt/src"), "")
+}
+
+// A long copy keeps its connection alive and says late what became of it.
+func TestLongCopy(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.Limits.KeepAliveAfter = time.Millisecond })
+	h.bucket("bkt", "src")
+	slow := make(chan struct{})
+	for _, outcome := range []error{nil, erasure.ErrCorrupt} {
+		h.store.fail = func(op, _ string) error {
+			if op == "Copy" {
+				<-slow
+				return outcome
+			}
+			return nil
+		}
+		res, err := transport.RoundTrip(sign(h.request("PUT", "/bkt/dst", headers("x-amz-copy-source", "/bkt/src"), nil), nil))
+		if err != nil || res.StatusCode != 200 {
+			t.Fatal(res, err) // the header came while the copy was held up
+		}
+		slow <- struct{}{}
+		doc, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var result struct {
+			XMLName    xml.Name
+			Code, ETag string
+		}
+		if err := xml.Unmarshal(doc, &result); err != nil {
+			t.Fatalf("%v in %q", err, doc)
+		}
+		if outcome == nil && (result.XMLName.Local != "CopyObjectResult" || result.ETag == "") || outcome != nil && (result.XMLName.Local != "Error" || result.Code != "InternalError") {
+			t.Errorf("%v: %s", outcome, doc)
+		}
+	}
+	eventually(t, "the late failure counts", func() bool { return strings.Contains(h.log.String(), `"status":500`) })
 }

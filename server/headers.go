@@ -237,6 +237,9 @@ func override(h http.Header, r *request) error {
 		if !ok {
 			continue
 		}
+		if r.auth.Principal.Anonymous {
+			return s3err.New(s3err.InvalidRequest).WithMessage("Request specific response headers cannot be used for anonymous GET requests.")
+		}
 		if strings.ContainsFunc(value[0], func(c rune) bool { return c < 0x20 && c != '\t' || c == 0x7f }) {
 			return argument(name, "", "A response header override has an invalid character.")
 		}

@@ -73,18 +73,24 @@ func (s *Server) copyObject(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	info, err := s.opt.Objects.Copy(r.ctx, in)
-	if err != nil {
-		return sourceError(r, src, err)
-	}
-	h := w.Header()
-	setVersion(h, info.VersionID)
+	var info erasure.ObjectInfo
+	return s.patiently(w, r, func(h http.Header) error {
+		if info, err = s.opt.Objects.Copy(r.ctx, in); err != nil {
+			return sourceError(r, src, err)
+		}
+		setVersion(h, info.VersionID)
+		src.setVersion(h)
+		return nil
+	}, func(x *s3xml.Writer) {
+		x.Copy("CopyObjectResult", info.Digest.ETag, info.ModTime, checksumTexts(info.Digest), true)
+	})
+}
+
+// setVersion says which version was copied, if the client chose one.
+func (src source) setVersion(h http.Header) {
 	if src.version != "" {
 		h["x-amz-copy-source-version-id"] = []string{src.version}
 	}
-	return w.document(func(x *s3xml.Writer) {
-		x.Copy("CopyObjectResult", info.Digest.ETag, info.ModTime, checksumTexts(info.Digest), true)
-	})
 }
 
 // newCopy reads a CopyObject request.

@@ -92,7 +92,10 @@ func (s *Server) deleteAll(r *request, objects []s3xml.DeleteEntry) []deletion {
 	for range min(s.opt.Limits.DeleteWorkers, len(objects)) {
 		workers.Go(func() {
 			for i := range next {
-				done[i].res, done[i].err = s.deleteEntry(r, &objects[i])
+				done[i].err = safely(func() (err error) {
+					done[i].res, err = s.deleteEntry(r, &objects[i])
+					return err
+				})
 			}
 		})
 	}

@@ -30,6 +30,7 @@ type request struct {
 	target target
 	op     *operation // nil if none was found
 	auth   *sigv4.Result
+	held   int64 // bytes of Server.docs
 }
 
 // opName is the operation for logs and metrics.

@@ -36,6 +36,9 @@ func (s *Server) answer(w *response, r *request, err error) int {
 		}
 		return w.status
 	}
+	if late, ok := errors.AsType[*lateError](err); ok {
+		return late.status // it was told already
+	}
 	switch {
 	case w.status != 0 && (r.ctx.Err() != nil || w.gone):
 		w.cut()
@@ -71,15 +74,18 @@ func (s *Server) writeError(w *response, r *request, e *s3err.Error) {
 		return
 	}
 	// If the client is gone, the error that is being sent is the one to log.
-	_ = w.xml(e.Status, func(x *s3xml.Writer) {
-		fields := s3xml.ErrorFields{
-			Code: string(e.Code), Message: e.Message, Resource: resource(r), RequestID: r.id, HostID: s.node,
-		}
-		for _, f := range e.Fields {
-			fields.Extra = append(fields.Extra, s3xml.Field(f))
-		}
-		x.Error(&fields)
-	})
+	_ = w.xml(e.Status, func(x *s3xml.Writer) { x.Error(s.fields(r, e)) })
+}
+
+// fields are the elements of an error document.
+func (s *Server) fields(r *request, e *s3err.Error) *s3xml.ErrorFields {
+	fields := s3xml.ErrorFields{
+		Code: string(e.Code), Message: e.Message, Resource: resource(r), RequestID: r.id, HostID: s.node,
+	}
+	for _, f := range e.Fields {
+		fields.Extra = append(fields.Extra, s3xml.Field(f))
+	}
+	return &fields
 }
 
 // resource names what the request was about.

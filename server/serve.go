@@ -63,6 +63,7 @@ func (s *Server) attempt(w *response, r *request, hr *http.Request) error {
 	default:
 		return s3err.New(s3err.SlowDown)
 	}
+	defer func() { s.docs.Release(r.held) }()
 	if err := s.prepare(r, hr); err != nil {
 		return err
 	}

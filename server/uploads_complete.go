@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -33,14 +34,14 @@ func (s *Server) completeUpload(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	info, err := s.opt.Uploads.CompleteUpload(r.ctx, r.target.bucket, r.target.key, c.uploadID, erasure.CompleteInput{
-		Parts: numbers, Finish: c.finish, Precond: precond,
-	})
-	if err != nil {
+	var info erasure.ObjectInfo
+	return s.patiently(w, r, func(h http.Header) (err error) {
+		info, err = s.opt.Uploads.CompleteUpload(r.ctx, r.target.bucket, r.target.key, c.uploadID, erasure.CompleteInput{
+			Parts: numbers, Finish: c.finish, Precond: precond,
+		})
+		setVersion(h, info.VersionID)
 		return err
-	}
-	setVersion(w.Header(), info.VersionID)
-	return w.document(func(x *s3xml.Writer) {
+	}, func(x *s3xml.Writer) {
 		x.CompleteUpload(location(r), r.target.bucket, r.target.key, info.Digest.ETag, checksumTexts(info.Digest))
 	})
 }
@@ -56,7 +57,9 @@ func (s *Server) readCompletion(r *request) ([]byte, error) {
 		}
 	}
 	delete(body.header, "X-Amz-Sdk-Checksum-Algorithm")
-	return s.readDocument(&body, maxLargeDocument, false)
+	doc, err := s.readDocument(&body, maxLargeDocument, false)
+	r.held = body.held
+	return doc, err
 }
 
 // partNumbers checks the list of parts that a client wants to keep.

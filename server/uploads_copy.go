@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"strconv"
 
 	"ringfence/erasure"
@@ -41,14 +42,12 @@ func (s *Server) uploadPartCopy(w *response, r *request) (err error) {
 	if err := sourceCheck(r.header)(&info); err != nil {
 		return err
 	}
-	part, err := s.copyPart(r, obj, sp, number, algo)
-	if err != nil {
+	var part erasure.PartInfo
+	return s.patiently(w, r, func(h http.Header) (err error) {
+		src.setVersion(h)
+		part, err = s.copyPart(r, obj, sp, number, algo)
 		return err
-	}
-	if src.version != "" {
-		w.Header()["x-amz-copy-source-version-id"] = []string{src.version}
-	}
-	return w.document(func(x *s3xml.Writer) {
+	}, func(x *s3xml.Writer) {
 		x.Copy("CopyPartResult", part.Digest.ETag, part.ModTime, checksumTexts(part.Digest), false)
 	})
 }
@@ -86,10 +85,13 @@ func (s *Server) copyPart(r *request, obj Object, sp span, number int, algo chec
 	from, to := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
-		var err error
-		if sp.n > 0 {
-			_, err = obj.WriteTo(ctx, to, sp.off, sp.n)
-		}
+		err := safely(func() error {
+			if sp.n == 0 {
+				return nil
+			}
+			_, err := obj.WriteTo(ctx, to, sp.off, sp.n)
+			return err
+		})
 		// CloseWithError of a pipe never fails.
 		_ = to.CloseWithError(err)
 		written <- err

@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	declaration = `<?xml version="1.0" encoding="UTF-8"?>` + "\n"
+	// Declaration begins every document.
+	Declaration = `<?xml version="1.0" encoding="UTF-8"?>` + "\n"
 	// Namespace is that of all S3 documents except errors.
 	Namespace = "http://s3.amazonaws.com/doc/2006-03-01/"
 	// TimeFormat is the format of times in documents, in UTC.
@@ -28,7 +29,7 @@ func (w *Writer) Bytes() []byte { return w.buf }
 
 // Root begins a document of the S3 namespace.
 func (w *Writer) Root(name string) {
-	w.buf = append(w.buf, declaration...)
+	w.buf = append(w.buf, Declaration...)
 	w.buf = append(w.buf, '<')
 	w.buf = append(w.buf, name...)
 	w.buf = append(w.buf, ` xmlns="`+Namespace+`">`...)
@@ -36,7 +37,7 @@ func (w *Writer) Root(name string) {
 
 // Bare begins a document without a namespace, as errors are.
 func (w *Writer) Bare(name string) {
-	w.buf = append(w.buf, declaration...)
+	w.buf = append(w.buf, Declaration...)
 	w.Open(name)
 }
 
