@@ -60,22 +60,31 @@ func (e *fakeEngine) Commit(ctx context.Context, g meta.Group, conds []meta.Cond
 		return 0, f.err
 	}
 	e.rev++
-	items := slices.Clone(e.items)
+	e.items = apply(e.items, ops, e.rev)
+	return e.rev, f.err
+}
+
+// apply makes a new list of items, in one pass.
+func apply(old []meta.Item, ops []meta.Op, rev meta.Rev) []meta.Item {
+	last := make(map[string]meta.Op, len(ops))
 	for _, op := range ops {
-		at, ok := slices.BinarySearchFunc(items, op.Key, func(it meta.Item, k []byte) int { return bytes.Compare(it.Key, k) })
-		item := meta.Item{Key: bytes.Clone(op.Key), Val: bytes.Clone(op.Val), Rev: e.rev}
-		switch {
-		case op.Delete && ok:
-			items = slices.Delete(items, at, at+1)
-		case op.Delete:
-		case ok:
-			items[at] = item
-		default:
-			items = slices.Insert(items, at, item)
+		last[string(op.Key)] = op
+	}
+	items := make([]meta.Item, 0, len(old)+len(ops))
+	for _, it := range old {
+		if _, changed := last[string(it.Key)]; !changed {
+			items = append(items, it)
 		}
 	}
-	e.items = items
-	return e.rev, f.err
+	for _, op := range last {
+		if op.Delete {
+			continue
+		}
+		item := meta.Item{Key: bytes.Clone(op.Key), Val: bytes.Clone(op.Val), Rev: rev}
+		at, _ := slices.BinarySearchFunc(items, item.Key, func(it meta.Item, k []byte) int { return bytes.Compare(it.Key, k) })
+		items = slices.Insert(items, at, item)
+	}
+	return items
 }
 
 func limits(conds []meta.Cond, ops []meta.Op) error {
