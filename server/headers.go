@@ -126,15 +126,17 @@ func placement(h http.Header, into map[string]string) error {
 // storedEncoding is Content-Encoding without aws-chunked, which is about the
 // transfer and not about the object.
 func storedEncoding(h http.Header) string {
+	all := strings.Join(h["Content-Encoding"], ", ")
+	if !strings.Contains(strings.ToLower(all), "aws-chunked") {
+		return all
+	}
 	var kept []string
-	for _, v := range h["Content-Encoding"] {
-		for enc := range strings.SplitSeq(v, ",") {
-			if enc = strings.TrimSpace(enc); enc != "" && !strings.EqualFold(enc, "aws-chunked") {
-				kept = append(kept, enc)
-			}
+	for enc := range strings.SplitSeq(all, ",") {
+		if enc = strings.TrimSpace(enc); enc != "" && !strings.EqualFold(enc, "aws-chunked") {
+			kept = append(kept, enc)
 		}
 	}
-	return strings.Join(kept, ",")
+	return strings.Join(kept, ", ")
 }
 
 func userMeta(h http.Header) (map[string]string, error) {

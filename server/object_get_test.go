@@ -145,6 +145,11 @@ func TestU145And146SystemHeadersAndOverrides(t *testing.T) {
 	}
 	// A35: no line ends in headers.
 	h.refused(400, "InvalidArgument", "GET", "/bkt/k?response-content-type=a%0d%0aSet-Cookie:x", nil, "")
+	for given, kept := range map[string]string{"deflate, aws-chunked,gzip": "deflate, gzip", "gzip,br": "gzip,br", "AWS-Chunked": ""} {
+		if got := storedEncoding(headers("Content-Encoding", given)); got != kept {
+			t.Errorf("%q became %q", given, got)
+		}
+	}
 	h.ok(200, "PUT", "/bkt/chunked", headers("Content-Encoding", "aws-chunked"), "x")
 	if enc, ok := h.ok(200, "HEAD", "/bkt/chunked", nil, "").Header["Content-Encoding"]; ok {
 		t.Errorf("Content-Encoding %q", enc)

@@ -25,6 +25,9 @@ type operation struct {
 	header string
 	// params are the ordinary parameters that the operation may carry.
 	params []string
+	// open operations are for strangers: they aren't authenticated, have no body
+	// and may carry any parameter.
+	open bool
 	// handle is nil for an operation that Ringfence doesn't have.
 	handle handler
 }
@@ -58,6 +61,9 @@ func named(query url.Values, header http.Header, name string) bool {
 // allows reports whether op may carry a query parameter. Names that begin with
 // x- are for the access log or for signatures (AWS ignores them, too).
 func (op *operation) allows(param string) bool {
+	if op.open {
+		return true
+	}
 	if len(param) >= 2 && (param[0] == 'x' || param[0] == 'X') && param[1] == '-' {
 		return true
 	}

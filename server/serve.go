@@ -107,6 +107,9 @@ func (s *Server) prepare(r *request, hr *http.Request) error {
 	}
 	var unroutable error
 	r.op, unroutable = s.routes.find(r.target.scope, r.method, r.query, r.header)
+	if r.op != nil && r.op.open {
+		return unroutable
+	}
 	if r.auth, err = s.opt.Auth.Authenticate(hr); err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func serviceOperations() []operation {
 		{name: "ListBuckets", method: get, scope: onService, params: []string{"max-buckets", "continuation-token", "prefix", "bucket-region"}, handle: (*Server).listBuckets},
 		{name: "ListDirectoryBuckets", method: get, scope: onService, query: []string{"max-directory-buckets"}, params: []string{"continuation-token"}},
 		{name: "WriteGetObjectResponse", method: post, scope: onService},
-		{name: "Preflight", method: option, scope: onService},
+		{name: "Preflight", method: option, scope: onService, open: true, handle: (*Server).preflight},
 	}
 }
 
@@ -56,7 +56,7 @@ func bucketOperations() []operation {
 		{name: "PostObject", method: post, scope: onBucket},
 		{name: "GetBucketLocation", method: get, scope: onBucket, query: []string{"location"}, handle: (*Server).getBucketLocation},
 		{name: "CreateSession", method: get, scope: onBucket, query: []string{"session"}},
-		{name: "Preflight", method: option, scope: onBucket},
+		{name: "Preflight", method: option, scope: onBucket, open: true, handle: (*Server).preflight},
 	}
 }
 
@@ -130,7 +130,7 @@ func objectOperations() []operation {
 		{name: "SelectObjectContent", method: post, scope: onObject, query: []string{"select", "select-type=2"}},
 		{name: "RenameObject", method: put, scope: onObject, query: []string{"renameObject"}},
 		{name: "UpdateObjectEncryption", method: put, scope: onObject, query: []string{"encryption"}, params: versioned},
-		{name: "Preflight", method: option, scope: onObject},
+		{name: "Preflight", method: option, scope: onObject, open: true, handle: (*Server).preflight},
 	}
 }
 
