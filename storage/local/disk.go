@@ -146,16 +146,37 @@ func (d *Disk) wrap(op string, err error) error { return d.opts.wrap(op, err) }
 // Identity implements storage.Disk.
 func (d *Disk) Identity() storage.Identity { return d.identity }
 
-// Check implements storage.Disk. If the metadata store ended because the disk
-// was full, and there is room again, Check opens it anew.
+// Check implements storage.Disk. Beyond what every write looks at, it reads the
+// superblocks: a disk that was overwritten in place still has all its names. If
+// the metadata store ended because the disk was full, and there is room again,
+// Check opens it anew.
 func (d *Disk) Check(ctx context.Context) error {
-	if err := d.check(); err != nil {
+	err := d.check()
+	if err == nil {
+		err = d.checkSuperblocks(ctx)
+	}
+	if err != nil {
 		return d.wrap("check", err)
 	}
 	if d.meta.Load().endedFull() && d.space.admit() == nil {
 		if err := d.ReopenKV(ctx); err != nil {
 			d.log.Warn().Err(err).Msg("reopen metadata store")
 		}
+	}
+	return nil
+}
+
+// checkSuperblocks fails when neither copy says that this is the disk that was
+// opened. One copy is enough, as it is to open.
+func (d *Disk) checkSuperblocks(ctx context.Context) error {
+	sb, err := readSuperblocks(ctx, d.opts.Backend, d.bufs)
+	switch {
+	case errors.Is(err, storage.ErrNotFound), errors.Is(err, storage.ErrCorrupt):
+		return d.fault.setGone(err.Error())
+	case err != nil:
+		return fmt.Errorf("read superblocks: %w", err)
+	case sb.current.Identity != d.identity:
+		return d.fault.setGone("the superblocks are those of disk " + sb.current.Identity.Disk.String())
 	}
 	return nil
 }
