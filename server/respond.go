@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -99,15 +98,15 @@ func resource(r *request) string {
 	return "/" + r.target.bucket + "/" + r.target.key
 }
 
-// log writes one line per request: failures of the gateway as errors, all else
-// for debugging. Queries and headers are left out, since they carry signatures.
+// log writes one line per request: failures of the gateway as errors, refusals
+// for want of resources as warnings, all else for debugging. Queries and headers are left out, since they carry signatures.
 func (s *Server) log(r *request, status int, in, out int64, took time.Duration, err error) {
 	level := zerolog.DebugLevel
-	if status >= http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
+	switch {
+	case status == http.StatusServiceUnavailable:
+		level = zerolog.WarnLevel
+	case status >= http.StatusInternalServerError && status != http.StatusNotImplemented:
 		level = zerolog.ErrorLevel
-		if status == http.StatusServiceUnavailable || status == http.StatusNotImplemented {
-			level = zerolog.WarnLevel
-		}
 	}
 	e := s.opt.Log.WithLevel(level)
 	if e == nil || level < s.opt.Log.GetLevel() {

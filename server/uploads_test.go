@@ -313,7 +313,7 @@ func TestObjectAttributes(t *testing.T) {
 		t.Error(got)
 	}
 	if got := get("k", "x-amz-object-attributes", "ObjectParts", "x-amz-max-parts", "1", "x-amz-part-number-marker", "1"); got !=
-		"<ObjectParts><TotalPartsCount>2</TotalPartsCount><PartNumberMarker>1</PartNumberMarker><NextPartNumberMarker>2</NextPartNumberMarker><MaxParts>1</MaxParts>"+
+		"<ObjectParts><PartsCount>2</PartsCount><PartNumberMarker>1</PartNumberMarker><NextPartNumberMarker>2</NextPartNumberMarker><MaxParts>1</MaxParts>"+
 			"<IsTruncated>false</IsTruncated><Part><PartNumber>2</PartNumber><Size>5</Size></Part></ObjectParts></GetObjectAttributesResponse>" {
 		t.Error(got)
 	}

@@ -80,7 +80,7 @@ func (w *Writer) Attributes(a *Attributes) {
 	}
 	if p := a.Parts; p != nil {
 		w.Open("ObjectParts")
-		w.Int("TotalPartsCount", int64(p.Total))
+		w.Int("PartsCount", int64(p.Total))
 		w.Int("PartNumberMarker", int64(p.Marker))
 		w.Int("NextPartNumberMarker", int64(p.Next))
 		w.Int("MaxParts", int64(p.Max))
