@@ -27,7 +27,7 @@ type dataOptions struct {
 	// shard and a reader, and must not block.
 	Damaged func(b blob, shard uint8, err error)
 	// SlowAfter is how long a write waits for the last disks when enough have
-	// done their part; 0: 2 s.
+	// done their part, or twice as long as those took if that is longer; 0: 2 s.
 	SlowAfter time.Duration
 	// StallAfter is how long a write or read waits when not enough disks have;
 	// 0: 30 s.

@@ -374,6 +374,26 @@ func TestWriteLeavesASlowDiskOut(t *testing.T) {
 	}
 }
 
+// When all disks are busy, the last of them is not slow.
+func TestWriteWaitsForBusyDisks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rig := newDataRig(t, 6, 2, nil)
+		for slot := range 6 {
+			after := 5 * time.Second
+			if slot == 3 {
+				after = 12 * time.Second
+			}
+			time.AfterFunc(after, rig.hang(slot, storagetest.OpSealData))
+		}
+		body := randomBytes(1<<20, 26)
+		start := time.Now()
+		b := rig.store(body)
+		if took := time.Since(start); took != 12*time.Second || len(b.Missing) != 0 {
+			t.Errorf("took %v, missing %v", took, b.Missing)
+		}
+	})
+}
+
 func TestWriteGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rig := newDataRig(t, 6, 2, nil)

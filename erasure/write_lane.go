@@ -262,6 +262,7 @@ func (w *stagedBlob) awaitStep(ctx context.Context, n, need int) error {
 	stop := func() {}
 	defer func() { stop() }()
 	armed := false // for the slow, not for the stalled
+	began := w.d.opts.Env.Now()
 	for {
 		in, done := w.progress(n)
 		if in < need {
@@ -275,7 +276,10 @@ func (w *stagedBlob) awaitStep(ctx context.Context, n, need int) error {
 			armed = done >= need
 			after := w.d.opts.StallAfter
 			if armed {
-				after = w.d.opts.SlowAfter
+				// Late is late beside the others: when all disks are busy and enough
+				// of them took long, the last may take longer before a shard is
+				// given up for it.
+				after = max(w.d.opts.SlowAfter, 2*w.d.opts.Env.Now().Sub(began))
 			}
 			timer, stop = w.d.opts.Env.After(after)
 		}
