@@ -100,7 +100,7 @@ func (c *buckets) loadLocked(ctx context.Context, s *Store, name string) (*bucke
 				continue
 			case errors.Is(err, ErrUnknown):
 				c.drop(name, true)
-				return nil, fmt.Errorf("%w: settle bucket: %w", ErrUnavailable, errors.Unwrap(err))
+				return nil, fmt.Errorf("%w: settle bucket: %v", ErrUnavailable, err) //nolint:errorlint // for a reader nothing is unknown
 			case err != nil:
 				return nil, err
 			}

@@ -99,11 +99,24 @@ func (s *Store) collect(ctx context.Context, set *set) (worked bool, err error) 
 	return worked, nil
 }
 
+// garbageFar is further ahead than anything is put off: an entry due later was
+// written while the clock was wrong.
+const garbageFar = doneKept + time.Hour
+
 // dueGarbage reads the next entries whose time has come.
-func (s *Store) dueGarbage(ctx context.Context, set *set) (batch []garbage, err error) {
-	space := []byte(meta.SpaceGarbage)
-	end := meta.GarbageKey(uint64(max(s.now(), 0))+1, storage.ShardID{})
-	c, err := set.engine.Scan(ctx, space, end)
+func (s *Store) dueGarbage(ctx context.Context, set *set) ([]garbage, error) {
+	now := uint64(max(s.now(), 0))
+	batch, err := set.garbageIn(ctx, []byte(meta.SpaceGarbage), meta.GarbageKey(now+1, storage.ShardID{}))
+	if err == nil && len(batch) == 0 {
+		far := meta.GarbageKey(now+uint64(garbageFar.Milliseconds()), storage.ShardID{})
+		batch, err = set.garbageIn(ctx, far, meta.After([]byte(meta.SpaceGarbage)))
+	}
+	return batch, err
+}
+
+// garbageIn reads up to garbageBatch entries.
+func (s *set) garbageIn(ctx context.Context, lo, hi []byte) (batch []garbage, err error) {
+	c, err := s.engine.Scan(ctx, lo, hi)
 	if err != nil {
 		return nil, fmt.Errorf("read garbage: %w", translate(err))
 	}

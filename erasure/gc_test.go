@@ -93,6 +93,19 @@ func TestPauseOfGarbageGrows(t *testing.T) {
 	}
 }
 
+// What was written while the clock was far ahead does not wait for that time.
+func TestGarbageOfAWrongClock(t *testing.T) {
+	ts := small(t)
+	ts.mustPut("b", "k", text(1, 50_000))
+	year := (365 * 24 * time.Hour).Milliseconds()
+	ts.clock.Add(year)
+	if _, err := ts.Delete(t.Context(), "b", "k", DeleteInput{}); err != nil {
+		t.Fatal(err)
+	}
+	ts.clock.Add(-year)
+	ts.wantClean()
+}
+
 // An entry that this program cannot read waits, and does not block the others.
 func TestUnknownGarbageWaits(t *testing.T) {
 	ts := small(t)

@@ -165,8 +165,12 @@ func (s *set) commit(ctx context.Context, g meta.Group, conds []meta.Cond, ops [
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	rev, err := s.engine.Commit(ctx, g, conds, ops)
-	if err == nil {
+	switch {
+	case err == nil:
 		return rev, nil
+	case errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, meta.ErrUnknown):
+		// Never submitted: the wait was ours, not the caller's.
+		return 0, fmt.Errorf("commit: %w: %w", ErrUnavailable, err)
 	}
 	return 0, fmt.Errorf("commit: %w", translate(err))
 }
