@@ -113,15 +113,6 @@ func (op *operation) conditions() int {
 	return n
 }
 
-func (rt *routes) names() []string {
-	names := make([]string, 0, len(rt.all))
-	for _, op := range rt.all {
-		names = append(names, op.name)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
 // find gives the operation of a request. The error says why it can't be served;
 // with it, the operation may be nil.
 func (rt *routes) find(sc scope, method string, query url.Values, header http.Header) (*operation, error) {

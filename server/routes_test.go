@@ -41,7 +41,9 @@ func TestEveryOperationIsReachable(t *testing.T) {
 			t.Errorf("%s: %v", op.name, err)
 		}
 		for _, p := range op.params {
-			query.Set(p, "x")
+			if !query.Has(p) {
+				query.Set(p, "x")
+			}
 		}
 		if got, _ := rt.find(op.scope, op.method, query, header); got != op {
 			t.Errorf("%s with all its parameters finds %+v", op.name, got)
@@ -190,4 +192,14 @@ func TestPreflight(t *testing.T) {
 			t.Error("an origin was allowed")
 		}
 	}
+}
+
+func TestU014SlashAfterBucket(t *testing.T) {
+	h := newHarness(t)
+	h.bucket("bkt", "k")
+	for _, target := range []string{"/bkt?list-type=2", "/bkt/?list-type=2", "/bkt/?list-type=2&metadata=true&marker=x"} {
+		same(t, target, h.list(target).keys(), []string{"k"})
+	}
+	h.ok(200, "HEAD", "/bkt/", nil, "")
+	h.ok(200, "GET", "/bkt/?location", nil, "")
 }

@@ -18,8 +18,12 @@ var (
 		"response-content-language", "response-content-type", "response-expires",
 	}
 	readParams = append([]string{"versionId", "partNumber"}, overrides...)
-	listParams = []string{"prefix", "delimiter", "marker", "max-keys", "encoding-type"}
-	versioned  = []string{"versionId"}
+	// Each listing ignores what belongs to the others, as on AWS, and metadata,
+	// with which mc asks MinIO for more than S3 gives.
+	listParams = []string{
+		"prefix", "delimiter", "marker", "max-keys", "encoding-type", "continuation-token", "start-after", "fetch-owner", "list-type", "metadata",
+	}
+	versioned = []string{"versionId"}
 )
 
 // operations is the table of all operations of S3, with those that Ringfence
@@ -48,9 +52,9 @@ func bucketOperations() []operation {
 		{name: "CreateBucket", method: put, scope: onBucket, handle: (*Server).createBucket},
 		{name: "HeadBucket", method: head, scope: onBucket, handle: (*Server).headBucket},
 		{name: "DeleteBucket", method: del, scope: onBucket, handle: (*Server).deleteBucket},
-		{name: "ListObjects", method: get, scope: onBucket, params: append([]string{"list-type"}, listParams...), handle: (*Server).listObjectsV1},
-		{name: "ListObjectsV2", method: get, scope: onBucket, query: []string{"list-type=2"}, params: []string{"prefix", "delimiter", "max-keys", "encoding-type", "continuation-token", "start-after", "fetch-owner"}, handle: (*Server).listObjectsV2},
-		{name: "ListObjectVersions", method: get, scope: onBucket, query: []string{"versions"}, params: []string{"prefix", "delimiter", "max-keys", "encoding-type", "key-marker", "version-id-marker"}, handle: (*Server).listVersions},
+		{name: "ListObjects", method: get, scope: onBucket, params: listParams, handle: (*Server).listObjectsV1},
+		{name: "ListObjectsV2", method: get, scope: onBucket, query: []string{"list-type=2"}, params: listParams, handle: (*Server).listObjectsV2},
+		{name: "ListObjectVersions", method: get, scope: onBucket, query: []string{"versions"}, params: []string{"prefix", "delimiter", "max-keys", "encoding-type", "key-marker", "version-id-marker", "metadata"}, handle: (*Server).listVersions},
 		{name: "ListMultipartUploads", method: get, scope: onBucket, query: []string{"uploads"}, params: []string{"prefix", "delimiter", "max-uploads", "encoding-type", "key-marker", "upload-id-marker"}, handle: (*Server).listUploads},
 		{name: "DeleteObjects", method: post, scope: onBucket, query: []string{"delete"}, handle: (*Server).deleteObjects},
 		{name: "PostObject", method: post, scope: onBucket},
