@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"ringfence/erasure/meta"
 	"ringfence/storage"
@@ -14,7 +15,8 @@ import (
 // reader never waits for it: beyond damageMost blobs a report is dropped,
 // and made again by the next reader.
 type damage struct {
-	mu    sync.Mutex // protects found
+	met   [MaxSetSize]atomic.Int64 // reads that met a damaged shard, by the slot of its disk
+	mu    sync.Mutex               // protects found
 	found map[storage.ShardID]damaged
 }
 
@@ -27,6 +29,7 @@ const damageMost = 1024
 
 // report takes note of a damaged shard.
 func (d *damage) report(b blob, shard uint8, cause error) {
+	d.met[b.Layout.Slots[shard]].Add(1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.found == nil {

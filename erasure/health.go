@@ -37,6 +37,7 @@ type SetDisk struct {
 	Applied    uint64 // revision up to which it has the metadata
 	FreeBytes  int64
 	TotalBytes int64
+	Damaged    int64 // reads that met a damaged shard on it since the start
 }
 
 // Health looks at all sets and disks. It is cheap.
@@ -90,6 +91,7 @@ func (s *set) health() SetHealth {
 			Applied:    uint64(states[i].Applied),
 			FreeBytes:  dh.FreeBytes,
 			TotalBytes: dh.TotalBytes,
+			Damaged:    s.damage.met[i].Load(),
 		})
 	}
 	need := len(s.disks) - s.parity

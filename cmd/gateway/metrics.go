@@ -44,6 +44,7 @@ var series = map[string]*prometheus.Desc{
 	"ringfence_disk_total_bytes":    describe("ringfence_disk_total_bytes", "Size of the disk's file system.", "disk"),
 	"ringfence_disk_free_bytes":     describe("ringfence_disk_free_bytes", "Free space of the disk's file system.", "disk"),
 	"ringfence_disk_reads_total":    describe("ringfence_disk_reads_total", "File reads by the tier that served them.", "disk", "tier"),
+	"ringfence_disk_damaged_total":  describe("ringfence_disk_damaged_total", "Reads that met a damaged shard on the disk, served from others.", "disk"),
 	"ringfence_set_readable":        describe("ringfence_set_readable", "1 when the set can be read from.", "set"),
 	"ringfence_set_writable":        describe("ringfence_set_writable", "1 when the set can be written to.", "set"),
 	"ringfence_meta_epoch":          describe("ringfence_meta_epoch", "Epoch of the set's metadata log; it grows with every recovery.", "set"),
@@ -110,6 +111,7 @@ func collectSet(put putFunc, seats []*seat, h erasure.SetHealth) {
 	count := map[string]int{}
 	for i, d := range h.Disks {
 		count[d.Metadata]++
+		put("ringfence_disk_damaged_total", prometheus.CounterValue, float64(d.Damaged), seats[i].name)
 		put("ringfence_meta_disk_applied", prometheus.GaugeValue, float64(d.Applied), index, seats[i].name)
 	}
 	for _, state := range metaStates {
@@ -144,6 +146,8 @@ func (g *gateway) ready() server.Readiness {
 				r.Degraded = append(r.Degraded, fmt.Sprintf("%s is %s: %s", where, d.State, d.Reason))
 			case d.Metadata != inSync:
 				r.Degraded = append(r.Degraded, fmt.Sprintf("%s: its metadata is %s", where, d.Metadata))
+			case d.Damaged > 0:
+				r.Degraded = append(r.Degraded, fmt.Sprintf("%s: %d reads met a damaged shard on it", where, d.Damaged))
 			}
 		}
 	}
