@@ -103,7 +103,7 @@ func (e *Engine) admissible(ctx context.Context, m *member) (*target, error) {
 	if r.stand == standGone || r.stand == standCorrupt {
 		return nil, r.err
 	}
-	t := &target{m: m, kv: r.kv, cell: r.cell, epoch: e.last.epoch}
+	t := &target{m: m, kv: r.kv, cell: r.cell, epoch: e.last.epoch, keys: e.stepKeys}
 	if r.stand == standEmpty {
 		t.cell = cell{phase: phaseCopying}
 	}

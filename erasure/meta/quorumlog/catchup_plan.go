@@ -26,6 +26,7 @@ type target struct {
 	kv    storage.KV
 	cell  cell
 	epoch uint64 // to be promised with every step
+	keys  int    // bound of a step
 }
 
 // step is what to do next.
@@ -45,11 +46,11 @@ func (t *target) plan(ctx context.Context, s *snapshot, r rules) (step, error) {
 	switch {
 	case r.noRepair && t.cell.phase == phaseClean && !on:
 		// Mutant: append what the source has more, whatever went before.
-		err = t.planDelta(s, &st)
+		err = t.planDelta(s, t.cell.at, nil, &st)
 	case t.cell.phase == phaseCopying && on && len(t.cell.cursor) > 0:
 		err = t.planCopy(s, &st)
 	case t.cell.phase != phaseCopying && on:
-		err = t.planDelta(s, &st)
+		err = t.planDelta(s, t.cell.at, nil, &st)
 	case t.cell.phase == phaseClean && t.cell.at.seq > 0:
 		err = t.planRepair(ctx, s, &st)
 	default:
@@ -76,7 +77,7 @@ func (t *target) planRestart(s *snapshot, st *step) {
 func (t *target) planCopy(s *snapshot, st *step) error {
 	n, size := 0, 0
 	ok := s.it.SeekGE(t.cell.cursor)
-	for ; ok && n < stepKeys && size < stepBytes; ok = s.it.Next() {
+	for ; ok && n < t.keys && size < stepBytes; ok = s.it.Next() {
 		raw, err := s.it.Value()
 		if err != nil {
 			return s.sourceErr(err)
@@ -98,15 +99,17 @@ func (t *target) planCopy(s *snapshot, st *step) error {
 	return nil
 }
 
-// planDelta brings the keys that were touched after the target's point to the
-// source's state, a window of the log at a time. A window that is not the last
-// leaves the target partial: its keys may be newer than its point.
-func (t *target) planDelta(s *snapshot, st *step) error {
-	touched := make(map[string]struct{})
+// planDelta brings the keys that were touched after base, a point of both logs,
+// to the source's state, a window of the log at a time; own are keys to be
+// brought along. A window that is not the last leaves the target partial: its
+// keys may be newer than its point.
+func (t *target) planDelta(s *snapshot, base point, own map[string]struct{}, st *step) error {
+	touched := make(map[string]struct{}, len(own))
+	maps.Copy(touched, own)
 	var logged []loggedEntry
-	at, more, size := t.cell.at, false, 0
-	err := s.entries(at.seq, func(en loggedEntry) bool {
-		if len(logged) > 0 && (len(touched)+len(en.keys) > stepKeys || size > stepBytes) {
+	at, more, size := base, false, 0
+	err := s.entries(base.seq, func(en loggedEntry) bool {
+		if len(logged) > 0 && (len(touched)+len(en.keys) > t.keys || size > stepBytes) {
 			more = true
 			return false
 		}
@@ -126,7 +129,7 @@ func (t *target) planDelta(s *snapshot, st *step) error {
 	if !more && at != s.at {
 		return fmt.Errorf("%w: its log ends at %d, its cell at %d: %w", errSource, at.seq, s.at.seq, storage.ErrCorrupt)
 	}
-	st.batch.DeleteRange(logKey(t.cell.at.seq+1), []byte{logSpace + 1})
+	st.batch.DeleteRange(logKey(base.seq+1), []byte{logSpace + 1})
 	for _, en := range logged {
 		st.batch.Set(logKey(en.at.seq), en.raw)
 	}
@@ -138,11 +141,11 @@ func (t *target) planDelta(s *snapshot, st *step) error {
 }
 
 // planRepair takes back what only the target's log has: the keys that its
-// suffix touched get the source's state, and the suffix goes. All of it is one
-// batch, since the suffix is the only record of those keys; it is one group and
-// barriers, hence small.
+// suffix touched get the source's state, and the suffix goes, in one batch with
+// the first window of what it missed. The suffix is one group and barriers,
+// hence small, and the only record of its keys.
 func (t *target) planRepair(ctx context.Context, s *snapshot, st *step) error {
-	common, touched, err := t.suffix(ctx, s)
+	common, own, err := t.suffix(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -150,9 +153,7 @@ func (t *target) planRepair(ctx context.Context, s *snapshot, st *step) error {
 		t.planRestart(s, st)
 		return nil
 	}
-	st.batch.DeleteRange(logKey(common.seq+1), []byte{logSpace + 1})
-	st.cell = cell{phase: phasePartial, at: common}
-	return copyKeys(s, touched, st.batch)
+	return t.planDelta(s, common, own, st)
 }
 
 // suffix finds the last point that the target's own log and the source's share,

@@ -15,7 +15,8 @@
 //   - Recovery promises a new epoch on a quorum before it uses it, takes the
 //     longest log (by epoch, then seq) of at least N-quorum+1 voters, and
 //     writes a barrier on a quorum before anything is served.
-//   - Blank, half-copied, corrupt and forgetful disks do not vote.
+//   - Blank, corrupt and forgetful disks do not vote. Half-copied ones vote only
+//     on how far the log must reach.
 //   - A disk whose log left the common one is repaired (all keys that either
 //     side touched) before it counts again.
 //   - Reads come from a disk that has applied all that was acknowledged.

@@ -98,9 +98,10 @@ const (
 
 // Engine is a meta.Engine over the disks of a set.
 type Engine struct {
-	opts   Options
-	rules  rules
-	quorum int // disks that must have a group
+	opts     Options
+	rules    rules
+	quorum   int // disks that must have a group
+	stepKeys int // bound of a step of catch-up; tests make it small
 
 	// tending is held by whoever changes which disks take part: recovery, or
 	// one step of catch-up at a time.
@@ -191,10 +192,11 @@ func New(opts Options) (*Engine, error) {
 		return nil, fmt.Errorf("quorumlog: a set has 1 to %d disks, got %d", MaxDisks, n)
 	}
 	e := &Engine{
-		opts:    opts,
-		quorum:  n/2 + 1,
-		tending: make(chan struct{}, 1),
-		kick:    make(chan struct{}, 1),
+		opts:     opts,
+		quorum:   n/2 + 1,
+		stepKeys: stepKeys,
+		tending:  make(chan struct{}, 1),
+		kick:     make(chan struct{}, 1),
 		sequencer: &sequencer{
 			why:     errors.New("not yet recovered"),
 			witness: make([]mark, n),

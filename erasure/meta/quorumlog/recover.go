@@ -282,7 +282,7 @@ func (e *Engine) promise(ctx context.Context, reports []report, p recoveryPlan, 
 		if r.stand == standGone || r.stand == standCorrupt {
 			continue
 		}
-		c := candidate{m: m, kv: r.kv, t: target{m: m, kv: r.kv, cell: r.cell, epoch: p.epoch}}
+		c := candidate{m: m, kv: r.kv, t: target{m: m, kv: r.kv, cell: r.cell, epoch: p.epoch, keys: e.stepKeys}}
 		b := &storage.Batch{}
 		if r.stand == standEmpty {
 			c.t.cell = cell{phase: phaseCopying, witness: p.witness}

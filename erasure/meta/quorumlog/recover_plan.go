@@ -91,30 +91,44 @@ func decide(reports []report, known []mark, quorum int, fresh bool, r rules) (re
 		p.fresh = true
 		return p, nil
 	}
-	p.elect(reports, r)
-	if need := len(reports) - quorum + 1; p.voters < need {
+	floor := p.elect(reports, r)
+	switch need := len(reports) - quorum + 1; {
+	case p.voters < need:
 		return p, fmt.Errorf("%w: %d of %d know their part of the log, recovery needs %d", errTooFew, p.voters, len(reports), need)
+	case p.leader < 0 || reports[p.leader].cell.at.mark().compare(floor) < 0:
+		return p, fmt.Errorf("%w: the log up to %d.%d is only on disks that don't answer", errTooFew, floor.epoch, floor.seq)
 	}
 	return p, nil
 }
 
-// elect finds the longest log. Disks at one mark have one history; if two of
-// them don't, the fewer are corrupt.
-func (p *recoveryPlan) elect(reports []report, r rules) {
+// elect finds the longest log that a disk has whole, and counts the votes. Disks
+// at one mark have one history; if two of them don't, the fewer are corrupt.
+//
+// A disk whose catch-up did not end has no log to give, but it has a vote: all
+// that it ever acknowledged was in the log that it is being brought to, at or
+// before its point. The chosen log must reach floor, the last such point.
+func (p *recoveryPlan) elect(reports []report, r rules) (floor mark) {
 	votes := func(rep *report) bool {
 		return rep.stand == standClean || r.blankVotes && rep.stand == standEmpty
 	}
 	var best mark
 	histories := make(map[[16]byte]int)
 	for i := range reports {
-		if rep := &reports[i]; votes(rep) {
-			switch c := rep.cell.at.mark().compare(best); {
-			case c > 0:
-				best = rep.cell.at.mark()
+		rep := &reports[i]
+		at := rep.cell.at.mark()
+		switch {
+		case votes(rep):
+			if at.compare(best) > 0 {
+				best = at
 				clear(histories)
+			}
+			if at == best {
 				histories[rep.cell.at.chain]++
-			case c == 0:
-				histories[rep.cell.at.chain]++
+			}
+		case rep.stand == standPartial && at.compare(p.witness[i]) >= 0:
+			p.voters++
+			if at.compare(floor) > 0 {
+				floor = at
 			}
 		}
 	}
@@ -136,6 +150,7 @@ func (p *recoveryPlan) elect(reports []report, r rules) {
 		}
 		p.voters++
 	}
+	return floor
 }
 
 // witnesses merges what all disks remember of each other and of themselves. A

@@ -125,6 +125,7 @@ func (s *sim) restart() {
 		s.t.Fatal(err)
 	}
 	e.rules = s.rules
+	e.stepKeys = 2 + len(s.hurt)%2*stepKeys // catch-ups of many steps, or of few
 	s.engine = e
 }
 
