@@ -336,3 +336,30 @@ func TestNewRefusesHoles(t *testing.T) {
 		t.Error("New with an empty domain")
 	}
 }
+
+// Documents in memory are bounded over all requests.
+func TestDocumentBudget(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.Limits.DocumentBytes = 1 })
+	h.bucket("bkt")
+	if !h.srv.docs.TryAcquire(maxLargeDocument) {
+		t.Fatal("the largest document does not fit")
+	}
+	h.refused(503, "SlowDown", "POST", "/bkt/k?uploadId=x", nil, manifest(1, "e"))
+	h.srv.docs.Release(maxLargeDocument)
+	h.refused(404, "NoSuchUpload", "POST", "/bkt/k?uploadId=x", nil, manifest(1, "e"))
+	if !h.srv.docs.TryAcquire(maxLargeDocument) {
+		t.Error("a request kept its share")
+	}
+}
+
+func TestServeReportsABrokenListener(t *testing.T) {
+	h := newHarness(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	if err := h.srv.Serve(t.Context(), ln); err == nil {
+		t.Error("no error")
+	}
+}

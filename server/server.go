@@ -96,6 +96,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.BodyIdle, time.Minute)
 	def(&l.Drain, 30*time.Second)
 	def(&l.DocumentBytes, 64<<20)
+	l.DocumentBytes = max(l.DocumentBytes, maxLargeDocument) // or the largest could never be read
 	def(&l.DeleteWorkers, 32)
 	def(&l.MinPartSize, 5<<20)
 	def(&l.KeepAliveAfter, 10*time.Second)
@@ -181,7 +182,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	go func() { failed <- srv.Serve(ln) }()
 	select {
 	case err := <-failed:
-		return fmt.Errorf("serve: %w", err)
+		cancel()
+		return errors.Join(fmt.Errorf("serve: %w", err), srv.Close())
 	case <-ctx.Done():
 	}
 	s.drain.Store(true)
