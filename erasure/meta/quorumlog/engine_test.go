@@ -20,6 +20,13 @@ func start(t *testing.T, w *world, opts Options) *Engine {
 	if err := e.Recover(t.Context()); err != nil {
 		t.Fatalf("recover: %v", err)
 	}
+	run(t, e)
+	return e
+}
+
+// run runs the engine until the test ends, then closes it.
+func run(t *testing.T, e *Engine) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -35,7 +42,6 @@ func start(t *testing.T, w *world, opts Options) *Engine {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return e
 }
 
 // until polls for something that other goroutines bring about.

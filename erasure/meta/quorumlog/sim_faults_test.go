@@ -233,14 +233,19 @@ func (s *sim) damage(i int) {
 }
 
 // rotValue flips a bit of one value at rest.
-func (s *sim) rotValue(b *bay) {
-	kv := b.KV()
-	key := userKey(s.key())
+func (s *sim) rotValue(b *bay) { s.flip(b, s.key()) }
+
+func (s *sim) flip(b *bay, user []byte) {
+	kv, key := b.KV(), userKey(user)
 	raw, err := kv.Get(s.t.Context(), key)
 	if err != nil {
 		return
 	}
-	raw[s.rng.IntN(len(raw))] ^= 1 << s.rng.IntN(8)
+	bit := 0
+	if s.rng != nil {
+		bit = s.rng.IntN(8 * len(raw))
+	}
+	raw[bit/8] ^= 1 << (bit % 8)
 	batch := &storage.Batch{}
 	batch.Set(key, raw)
 	_ = kv.Apply(s.t.Context(), batch) // a failed one damages more
