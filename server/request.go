@@ -131,12 +131,16 @@ func (b *body) Close() error { return b.from.Close() }
 // that nobody wants; net/http reads it before it sends the answer.
 const drainTime = 5 * time.Second
 
-// abandon bounds the time that net/http may wait for what is left of the body:
-// less than the answer has until its own deadline.
-func (b *body) abandon() {
-	if !b.done {
-		_ = b.ctl.SetReadDeadline(time.Now().Add(min(b.idle/2, drainTime)))
+// abandon bounds the time that net/http may wait for what is left of the body,
+// and gives the answer that much more.
+func (b *body) abandon(w *response) {
+	if b.done {
+		return
 	}
+	wait := min(b.idle, drainTime)
+	_ = b.ctl.SetReadDeadline(time.Now().Add(wait))
+	w.idle += wait
+	w.renew = time.Time{}
 }
 
 // response is where a handler writes its answer. It belongs to one goroutine.

@@ -19,7 +19,7 @@ const statusGone = 499
 
 // finish answers an error, counts the request and logs it: once, here.
 func (s *Server) finish(w *response, r *request, b *body, start time.Time, err error) {
-	b.abandon()
+	b.abandon(w)
 	status := s.answer(w, r, err)
 	took := time.Since(start)
 	s.metrics.observe(r.opName(), status, took, b.n, w.n)

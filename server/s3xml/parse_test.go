@@ -197,3 +197,14 @@ func BenchmarkListing(b *testing.B) {
 	}
 	b.SetBytes(int64(len(w.Bytes())))
 }
+
+// BenchmarkBomb is the dearest document that Parse refuses.
+func BenchmarkBomb(b *testing.B) {
+	doc := []byte("<Delete>" + strings.Repeat("<a/>", 1<<20))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Parse(doc); err == nil {
+			b.Fatal("accepted")
+		}
+	}
+}
