@@ -368,3 +368,35 @@ func TestCopy(t *testing.T) {
 	}
 	ts.wantBody("b", "k", text(6, sizes[len(sizes)-1]))
 }
+
+// Something else commits between the decision and the commit, as another
+// process would: the write is decided anew, on what is there then.
+func TestWriteIsDecidedAnew(t *testing.T) {
+	ts := small(t)
+	exists := errors.New("exists")
+	tgt, err := ts.target(t.Context(), "b", "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	in := input(text(1, 50_000))
+	in.Precond = func(cur *ObjectInfo) error {
+		switch calls++; {
+		case cur != nil:
+			return exists
+		case calls == 2: // the first was before the body
+			other := record{Key: "k", ModTime: 1}
+			if _, err := ts.engines[0].Commit(context.Background(), meta.Group{}, nil, []meta.Op{{Key: tgt.okey, Val: other.encode()}}); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil
+	}
+	if _, err := ts.Put(t.Context(), "b", "k", in); !errors.Is(err, exists) || calls != 3 {
+		t.Errorf("put: %v after %d judgements", err, calls)
+	}
+	ts.wantBody("b", "k", nil)
+	if n := ts.shards(); n != 0 {
+		t.Errorf("%d shards of the refused write are left", n)
+	}
+}
