@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ringfence/erasure/meta"
+	"ringfence/storage"
 	"ringfence/storage/storagetest"
 )
 
@@ -129,6 +130,59 @@ func TestReadsWithoutAQuorum(t *testing.T) {
 	e.Kick()
 	until(t, "it serves", func() bool { return e.Health().Writable })
 	want(t, e, "b", "1")
+}
+
+// TestReadsAfterAGoodEnd is the same after an orderly end: everything can be
+// read.
+func TestReadsAfterAGoodEnd(t *testing.T) {
+	w := newWorld(t, 4)
+	t.Run("before", func(t *testing.T) {
+		e := start(t, w, Options{})
+		mustPut(t, e, "a", "1")
+		until(t, "level", func() bool { return level(e) })
+	})
+	w.bays[0].sim.Vanish()
+	w.bays[3].sim.Vanish()
+	e := begin(t, w)
+	want(t, e, "a", "1")
+	if err := put(t, e, "b", "1"); !errors.Is(err, meta.ErrUnavailable) {
+		t.Errorf("put: %v", err)
+	}
+}
+
+// TestLostMetadataIsNotNone wipes the metadata of all disks, but not the shards.
+func TestLostMetadataIsNotNone(t *testing.T) {
+	w := newWorld(t, 3)
+	e, err := New(Options{Disks: w.disks()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, e, "k", "v")
+	id := storage.ShardID{UUID: storage.UUID{1}}
+	sw, err := w.bays[1].disk.Load().CreateShard(t.Context(), id, storage.ShardInfo{BlockSize: storage.BlockAlign})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sw.Seal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range w.bays {
+		if err := b.ResetKV(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e, err = New(Options{Disks: w.disks()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Recover(t.Context()); !errors.Is(err, meta.ErrUnavailable) {
+		t.Fatalf("recover: %v", err)
+	}
+	if e, err = New(Options{Disks: w.disks(), Fresh: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Recover(t.Context()); err != nil {
+		t.Fatalf("recover a store that is said to be fresh: %v", err)
+	}
 }
 
 // begin is start for an engine that can't serve yet.

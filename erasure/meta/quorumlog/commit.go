@@ -28,6 +28,7 @@ type commit struct {
 	conds  []meta.Cond
 	ops    []meta.Op
 	bytes  int64
+	note   bool // takes a place in the log although it writes nothing
 	queued bool // Engine.mu: still in the queue
 	done   chan struct{}
 	rev    meta.Rev // valid after done
@@ -279,9 +280,9 @@ func (e *Engine) form(ctx context.Context, commits []*commit) *group {
 			g.refused = append(g.refused, refusal{c, refused})
 		case refused != nil:
 			c.finish(0, refused)
-		case len(c.ops) == 0 && len(g.commits) == 0:
+		case len(c.ops) == 0 && !c.note && len(g.commits) == 0:
 			c.finish(meta.Rev(seq), nil)
-		case len(c.ops) == 0:
+		case len(c.ops) == 0 && !c.note:
 			c.rev = meta.Rev(seq)
 			g.commits = append(g.commits, c)
 		default:

@@ -25,9 +25,10 @@ type Options struct {
 	// Env gives time and goroutines. Default: env.System.
 	Env env.Env
 	Log zerolog.Logger
-	// Fresh allows the first start to go on when every disk that answers is
-	// blank although not all answer. When all answer and all are blank, the
-	// log is started without it.
+	// Fresh says that the disks were just formatted: the log is started when
+	// every disk that answers is blank, although not all answer or some hold
+	// shards. Without it, it is started when all answer, all are blank, and none
+	// holds a shard: metadata that got lost must not look like none.
 	Fresh bool
 	// LogKeep is how many commits the log keeps for disks that come back, while
 	// all disks are in sync. Default 100,000.
@@ -126,6 +127,7 @@ type sequencer struct {
 	why      error // why mode is not serving
 	last     point // of the last group dispatched or recovered
 	trimmed  uint64
+	restedAt uint64 // seq of a note with which the log ends well
 	witness  []mark // by slot: the highest point that each disk acknowledged
 	members  []*member
 	queue    []*commit

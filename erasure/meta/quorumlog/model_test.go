@@ -65,10 +65,10 @@ type model struct {
 
 	allowed map[int]bool // what a read may return
 	next    int
-	acked   int
-	failed  int
-	reads   int
+	modelCounts
 }
+
+type modelCounts struct{ acked, failed, reads int }
 
 // run returns false when a read returned what it may not.
 func (m *model) run() bool {
@@ -361,7 +361,7 @@ func (m *model) read() bool {
 }
 
 // runModel returns how many of runs violate, and the first seed that does.
-func runModel(r modelRules, f modelFaults, runs int, enough int) (violating int, first uint64, total model) {
+func runModel(r modelRules, f modelFaults, runs int, enough int) (violating int, first uint64, total modelCounts) {
 	from := max(*seedFlag, 1)
 	if *runsFlag > 0 {
 		runs = *runsFlag

@@ -141,6 +141,11 @@ func (e *Engine) recover(ctx context.Context) error {
 // the disks that have it, it returns them.
 func (e *Engine) follow(ctx context.Context, reports []report, p recoveryPlan, timeout <-chan time.Time) (bad []int, err error) {
 	last := point{}
+	if p.fresh && !e.opts.Fresh {
+		if err := e.holdNothing(ctx, timeout); err != nil {
+			return nil, err
+		}
+	}
 	if !p.fresh {
 		last = reports[p.leader].cell.at
 		if err := e.serveReads(ctx, reports, p); err != nil {

@@ -8,7 +8,8 @@ import (
 )
 
 // Run keeps the engine well until ctx ends: it recovers when that is needed,
-// takes disks out of the set that hang, and brings back those that return.
+// takes disks out of the set that hang, and brings back those that return. At
+// the end it leaves the log such that a start without a quorum can read all.
 func (e *Engine) Run(ctx context.Context) error {
 	for {
 		more := e.Tend(ctx)
@@ -21,6 +22,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-timer:
 		case <-ctx.Done():
 			stop()
+			e.rest(context.WithoutCancel(ctx))
 			return nil
 		}
 		stop()
@@ -73,4 +75,31 @@ func (e *Engine) outsiders() (out []*member) {
 		}
 	}
 	return out
+}
+
+// rest appends a group that touches no key. It shows whoever finds it at the end
+// of the log that all before it was decided; without it the keys of the last
+// group could not be read by a process that has no quorum to decide it.
+func (e *Engine) rest(ctx context.Context) {
+	e.mu.Lock()
+	idle := e.mode != modeServing || e.restedAt == e.last.seq
+	e.mu.Unlock()
+	if idle {
+		return
+	}
+	c := &commit{note: true, done: make(chan struct{})}
+	if err := e.submit(ctx, c); err != nil {
+		e.opts.Log.Debug().Err(err).Msg("metadata log not closed")
+		return
+	}
+	timeout, stop := e.opts.Env.After(e.opts.CallWait)
+	defer stop()
+	select {
+	case <-c.done:
+	case <-timeout:
+		return
+	}
+	e.mu.Lock()
+	e.restedAt = uint64(c.rev)
+	e.mu.Unlock()
 }

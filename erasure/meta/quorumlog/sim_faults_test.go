@@ -253,10 +253,10 @@ func (s *sim) flip(b *bay, user []byte) {
 
 // simulate runs seeds until enough crash points were visited, and returns the
 // first seed that went wrong.
-func simulate(t *testing.T, r rules, crashes, most int) (seed uint64, err error) {
+func simulate(t *testing.T, r rules, from uint64, crashes, most int) (seed uint64, err error) {
 	began := time.Now()
 	total, runs := counts{}, 0
-	for seed = max(*seedFlag, 1); total.crashes < crashes && runs < most; seed++ {
+	for seed = max(*seedFlag, from); total.crashes < crashes && runs < most; seed++ {
 		s := newSim(t, seed, r)
 		if *runsFlag == 1 { // a replay
 			log := zerolog.New(zerolog.NewTestWriter(t))
@@ -289,20 +289,31 @@ func TestSim(t *testing.T) {
 		if *runsFlag > 0 {
 			most = *runsFlag
 		}
-		if seed, err := simulate(t, rules{}, crashes, most); err != nil {
+		if seed, err := simulate(t, rules{}, 1, crashes, most); err != nil {
 			t.Fatalf("seed %d: %v\nreplay with -seed %d -runs 1", seed, err, seed)
 		}
 	})
-	for name, r := range map[string]rules{
-		"blank disks vote":               {blankVotes: true},
-		"no epochs":                      {noEpoch: true},
-		"acknowledged by a disk too few": {ackEarly: true},
-		"suffix not repaired":            {noRepair: true},
-		"no barrier":                     {noBarrier: true},
-		"reads from lagging disks":       {readLagging: true},
+	// Two rules are not here. That a disk which forgot must not vote takes a
+	// longer story, TestWitness. That an epoch is promised before it is used can't
+	// be noticed in the engine, only in the model: the engine brings a quorum to
+	// the end of the log before it writes a barrier, after which no two logs can
+	// differ under one epoch. The promise stays, as the second of two locks.
+	//
+	// A mutant starts shortly before the seed that finds it, as long as that
+	// stays the same, and searches on if it doesn't.
+	for name, mutant := range map[string]struct {
+		rules rules
+		from  uint64
+	}{
+		"blank disks vote":               {rules{blankVotes: true}, 9020},
+		"no epochs":                      {rules{noEpoch: true}, 2120},
+		"acknowledged by a disk too few": {rules{ackEarly: true}, 1},
+		"suffix not repaired":            {rules{noRepair: true}, 290},
+		"no barrier":                     {rules{noBarrier: true}, 455},
+		"reads from lagging disks":       {rules{readLagging: true}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			seed, err := simulate(t, r, 1<<30, 20_000)
+			seed, err := simulate(t, mutant.rules, mutant.from, 1<<30, 30_000)
 			if err == nil {
 				t.Fatal("removing the rule goes unnoticed")
 			}

@@ -333,7 +333,9 @@ func (s *sim) settle() {
 			s.fail("disks in sync differ: %x, %x", got, want)
 		}
 	}
-	s.commit()
+	if s.wrong == nil {
+		s.commit()
+	}
 }
 
 // untilWell tends the engine until all disks are in sync and everything can be

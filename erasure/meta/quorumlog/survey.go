@@ -81,6 +81,35 @@ func (e *Engine) reset(ctx context.Context, m *member, why error, timeout <-chan
 	}
 }
 
+// holdNothing makes sure that no disk has a shard. A store whose metadata got
+// lost on all disks can be rebuilt from its shards, as long as nobody starts
+// over and then collects them as orphans.
+func (e *Engine) holdNothing(ctx context.Context, timeout <-chan time.Time) error {
+	results := make(chan error, len(e.members))
+	for _, m := range e.members {
+		e.opts.Env.Go(func() {
+			ids, err := m.disk.ListShards(ctx, storage.ShardID{}, 1)
+			if err == nil && len(ids) > 0 {
+				err = fmt.Errorf("the disk of slot %d holds shards, but no disk has metadata", m.slot)
+			}
+			results <- err
+		})
+	}
+	for range e.members {
+		select {
+		case err := <-results:
+			if err != nil {
+				return fmt.Errorf("start the metadata log: %w", err)
+			}
+		case <-timeout:
+			return errors.New("start the metadata log: a disk does not answer")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
 // busy reports whether a batch is being applied to the disk: its contents may
 // change under whoever looks.
 func (e *Engine) busy(m *member) bool {

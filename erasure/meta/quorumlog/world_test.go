@@ -23,6 +23,10 @@ func (b *bay) Identity() storage.Identity { return b.id }
 
 func (b *bay) KV() storage.KV { return b.disk.Load().KV() }
 
+func (b *bay) ListShards(ctx context.Context, after storage.ShardID, n int) ([]storage.ShardID, error) {
+	return b.disk.Load().ListShards(ctx, after, n)
+}
+
 func (b *bay) ResetKV(ctx context.Context) error { return b.disk.Load().ResetKV(ctx) }
 
 // world is the disks of one set.
