@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -150,5 +151,29 @@ func eventually(t *testing.T, timeout time.Duration, what string, ok func() bool
 			t.Fatalf("not within %v: %s", timeout, what)
 		case <-tick.C:
 		}
+	}
+}
+
+// TestSourcesAreInputs makes a cached result worthless once any source file
+// changes: the go command knows only of files that a test looks at, not of the
+// build that TestMain starts.
+func TestSourcesAreInputs(t *testing.T) {
+	files := 0
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == ".git" || d.Name() == "ringfence-data") {
+			return filepath.SkipDir
+		}
+		if ext := filepath.Ext(path); ext != ".go" && ext != ".mod" {
+			return nil
+		}
+		files++
+		_, err = os.Stat(path)
+		return err
+	})
+	if err != nil || files < 50 {
+		t.Errorf("%d source files, %v", files, err)
 	}
 }

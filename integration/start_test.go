@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -314,6 +315,55 @@ func TestDrain(t *testing.T) {
 	if a := tg.want(t, http.StatusOK, request{method: http.MethodGet, bucket: bucket, key: "k"}); !bytes.Equal(a.body, body) {
 		t.Error("what was acknowledged while draining is not there")
 	}
+}
+
+// TestSecondSignalEndsAtOnce: whoever signals twice doesn't want to wait for
+// requests.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, 2)
+	tg := g.target()
+	bucket := tg.bucket(t)
+	req, err := tg.signed(t.Context(), request{method: http.MethodPut, bucket: bucket, key: "k", body: noiseBytes(9, mib)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drip, feed := io.Pipe()
+	req.Body = drip
+	answered := make(chan error, 1)
+	go func() { // ends when the gateway does
+		resp, err := rawClient.Do(req)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		answered <- err
+	}()
+	if _, err := feed.Write(noiseBytes(9, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	again := time.NewTicker(1200 * time.Millisecond) // sooner counts as one signal
+	defer again.Stop()
+	begin := time.Now()
+	for range 2 {
+		if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		<-again.C
+	}
+	timer := time.NewTimer(10 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-g.exited:
+	case <-timer.C:
+		t.Fatalf("still there %v after the first signal", time.Since(begin))
+	}
+	if g.code != 1 {
+		t.Errorf("exit code %d, want 1: a request was cut off", g.code)
+	}
+	if err := feed.CloseWithError(io.ErrClosedPipe); err != nil {
+		t.Error(err)
+	}
+	<-answered
 }
 
 func TestStartIsQuick(t *testing.T) {

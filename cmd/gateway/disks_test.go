@@ -3,7 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -107,9 +107,9 @@ func TestFormatIsFoundAgain(t *testing.T) {
 // A first start that is cut short anywhere is finished by the next one: the
 // first n disks are formatted, the others only marked.
 func TestFormatIsResumed(t *testing.T) {
-	for n := range 4 {
+	for n := range 2 {
 		t.Run(fmt.Sprintf("%d formatted", n), func(t *testing.T) {
-			o, paths := testOpener(t), directories(t, 4)
+			o, paths := testOpener(t), directories(t, 2)
 			first := planOf(t, o, paths)
 			if err := o.format(t.Context(), first); err != nil {
 				t.Fatal(err)
@@ -245,6 +245,10 @@ func TestHealth(t *testing.T) {
 	if code, said := run(srv.URL); code != exitOK || !strings.Contains(said, `"ready":true`) {
 		t.Errorf("ready: %d %s", code, said)
 	}
+	byEnv := &process{environ: []string{"RINGFENCE_ADDRESS=" + strings.TrimPrefix(srv.URL, "http://")}, stdout: io.Discard, stderr: io.Discard}
+	if code := byEnv.run(t.Context(), []string{"health"}); code != exitOK {
+		t.Errorf("address from the environment: %d", code)
+	}
 	ready = http.StatusServiceUnavailable
 	if code, said := run(srv.URL + "/"); code != exitFail || !strings.Contains(said, "503") {
 		t.Errorf("not ready: %d %s", code, said)
@@ -259,13 +263,15 @@ func TestHealth(t *testing.T) {
 }
 
 func TestWelcomeCanBePasted(t *testing.T) {
-	text := welcome(credentials{User: "U", Password: "P"}, endpointURL(&net.TCPAddr{IP: net.IPv6zero, Port: 9000}), "eu-1", "/d/f")
+	text := welcome(credentials{User: "U", Password: "P"}, endpointURL("[::]:9000"), "eu-1", "/d/f")
 	for _, s := range []string{"export AWS_ACCESS_KEY_ID=U\n", "export AWS_SECRET_ACCESS_KEY=P\n", "export AWS_DEFAULT_REGION=eu-1\n", "aws --endpoint-url http://127.0.0.1:9000 s3 mb ", "/d/f"} {
 		if !strings.Contains(text, s) {
 			t.Errorf("lacks %q:\n%s", s, text)
 		}
 	}
-	if got := endpointURL(&net.TCPAddr{IP: net.ParseIP("::1"), Port: 1}); got != "http://[::1]:1" {
-		t.Error(got)
+	for address, want := range map[string]string{":9000": "http://127.0.0.1:9000", "0.0.0.0:1": "http://127.0.0.1:1", "[::1]:1": "http://[::1]:1", "box:1": "http://box:1"} {
+		if got := endpointURL(address); got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
 	}
 }

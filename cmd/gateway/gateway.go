@@ -80,7 +80,7 @@ func assemble(ctx context.Context, c Config, paths []string, log zerolog.Logger)
 			err = errors.Join(err, g.pool.Close())
 		}
 	}()
-	disks := opener{pool: g.pool, options: local.Options{Log: log, MetaCache: g.cache}}
+	disks := opener{pool: g.pool, options: local.Options{Log: log, MetaCache: g.cache, FullPercent: fullPercent}}
 	if err := g.prepare(ctx, disks, paths); err != nil {
 		return nil, err
 	}

@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-const defaultHealthURL = "http://127.0.0.1:9000"
-
 // health asks a gateway's /-/ready, so that an image without a shell can have
-// a health check. The URL may carry another path, such as /-/live.
+// a health check. Without a URL it asks the gateway that this configuration
+// would start. The URL may carry another path, such as /-/live.
 func health(ctx context.Context, p *process, c Config) int {
 	if len(c.Args) > 1 {
 		p.complain("health takes one URL")
 		return exitUsage
 	}
-	url := defaultHealthURL
+	url := endpointURL(c.Address)
 	if len(c.Args) == 1 {
 		url = strings.TrimSuffix(c.Args[0], "/")
 	}

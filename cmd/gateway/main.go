@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -45,9 +46,14 @@ func commands() []command {
 	return []command{
 		{"server", "[DISK...]", "serve the disks over S3", settings(), serve},
 		{"doctor", "[DISK...]", "check kernel, file systems and limits, and say what to do", nil, doctor},
-		{"health", "[URL]", "ask a running gateway whether it is ready; for health checks", nil, health},
+		{"health", "[URL]", "ask a running gateway whether it is ready; for health checks", named(settings(), "address"), health},
 		{"version", "", "print the version", nil, version},
 	}
+}
+
+// named picks rows of a table.
+func named(table []setting, names ...string) []setting {
+	return slices.DeleteFunc(table, func(s setting) bool { return !slices.Contains(names, s.name) })
 }
 
 // run finds the command and its configuration, and runs it.

@@ -120,7 +120,7 @@ func (p *process) announce(g *gateway, addr net.Addr, log zerolog.Logger) {
 		log.Info().Str("file", g.plan.roots()[0]+"/"+credentialsFile).Str("user", g.root.User).Msg("root credentials are those generated at the first start")
 	case credentialsGenerated:
 		// If nobody reads standard output, the file is still there.
-		_, _ = fmt.Fprint(p.stdout, welcome(g.root, endpointURL(addr), g.config.Region, g.plan.roots()[0]+"/"+credentialsFile))
+		_, _ = fmt.Fprint(p.stdout, welcome(g.root, endpointURL(addr.String()), g.config.Region, g.plan.roots()[0]+"/"+credentialsFile))
 	}
 }
 
@@ -140,13 +140,13 @@ Root credentials were generated. They are shown this once and kept in
 `, file, c.User, c.Password, region, url, url, url)
 }
 
-// endpointURL is a URL for this machine.
-func endpointURL(addr net.Addr) string {
-	host, port, err := net.SplitHostPort(addr.String())
+// endpointURL is where this machine reaches a gateway that listens on address.
+func endpointURL(address string) string {
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return "http://" + addr.String()
+		return "http://" + address
 	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
 	return "http://" + net.JoinHostPort(host, port)
