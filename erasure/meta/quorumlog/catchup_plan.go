@@ -40,6 +40,11 @@ type step struct {
 func (t *target) plan(ctx context.Context, s *snapshot, r rules) (step, error) {
 	st := step{batch: &storage.Batch{}}
 	on, err := s.onLog(t.cell.at)
+	if err == nil && on && t.cell.phase != phaseClean && t.cell.at.seq > 0 {
+		// What was copied from a state that this log never had can't be told from
+		// the rest: the end of a source's log may have been dropped by a recovery.
+		on, err = s.onLog(t.cell.towards)
+	}
 	if err != nil {
 		return st, err
 	}
@@ -60,6 +65,9 @@ func (t *target) plan(ctx context.Context, s *snapshot, r rules) (step, error) {
 		return st, err
 	}
 	st.cell.witness = s.cell.witness
+	if st.cell.phase != phaseClean {
+		st.cell.towards = s.at
+	}
 	st.batch.Set(appliedKey(), st.cell.encode())
 	st.batch.Set(promisedKey(), promise{epoch: t.epoch, slot: t.m.slot, set: t.m.disk.Identity().Set}.encode())
 	return st, nil

@@ -53,8 +53,8 @@ type phase uint8
 const (
 	// phaseClean: exactly the prefix up to the point.
 	phaseClean phase = iota + 1
-	// phasePartial: keys touched after the point, by this log or the common
-	// one, may be in any state.
+	// phasePartial: keys touched after the point, in the log up to towards, may
+	// be in any state.
 	phasePartial
 	// phaseCopying: as partial, and keys from the cursor on are missing.
 	phaseCopying
@@ -64,6 +64,7 @@ const (
 type cell struct {
 	phase   phase
 	at      point
+	towards point  // not phaseClean: the latest state of a source that values are from
 	cursor  []byte // phaseCopying: the first raw key not yet copied
 	witness []mark // by slot: what each disk had acknowledged when this was written
 }
@@ -72,6 +73,7 @@ func (c cell) encode() []byte {
 	b := make([]byte, 0, 64+len(c.cursor)+16*len(c.witness))
 	b = append(b, formatVersion, byte(c.phase))
 	b = appendPoint(b, c.at)
+	b = appendPoint(b, c.towards)
 	b = binary.AppendUvarint(b, uint64(len(c.cursor)))
 	b = append(b, c.cursor...)
 	b = append(b, byte(len(c.witness)))
@@ -87,7 +89,7 @@ func decodeCell(raw []byte) (cell, error) {
 	if err != nil {
 		return cell{}, err
 	}
-	c := cell{phase: phase(r.byte()), at: r.point()}
+	c := cell{phase: phase(r.byte()), at: r.point(), towards: r.point()}
 	c.cursor = bytes.Clone(r.bytes())
 	c.witness = make([]mark, r.byte())
 	for i := range c.witness {

@@ -478,7 +478,7 @@ func (g *group) finish(failure error) {
 		if failure == nil {
 			r.c.finish(0, r.err)
 		} else {
-			r.c.finish(0, fmt.Errorf("%w: %w", meta.ErrUnavailable, failure))
+			r.c.finish(0, unavailable(failure))
 		}
 	}
 }

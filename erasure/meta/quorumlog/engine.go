@@ -244,7 +244,7 @@ func (e *Engine) inSyncLocked() int {
 func (e *Engine) stopLocked(to mode, why error, undecided *group) {
 	e.mode, e.why = to, why
 	for _, c := range e.queue {
-		c.finish(0, fmt.Errorf("%w: %w", meta.ErrUnavailable, why))
+		c.finish(0, unavailable(why))
 	}
 	e.queue, e.queued, e.tasks = nil, 0, nil
 	e.publishLocked(undecided)

@@ -58,7 +58,7 @@ func (e *Engine) readable(ctx context.Context, blocked func(*group) bool) (*view
 		return v, nil
 	}
 	if err == nil {
-		err = fmt.Errorf("%w: %w", meta.ErrUnavailable, v.why)
+		err = unavailable(v.why)
 	}
 	return nil, err
 }
@@ -141,7 +141,7 @@ func (e *Engine) fetch(ctx context.Context, v *view, keys [][]byte) ([]answer, e
 	}
 	hedge, stop := e.opts.Env.After(e.opts.HedgeAfter)
 	defer stop()
-	running, failure := 1, error(nil)
+	running, failed, corrupt, failure := 1, 0, 0, error(nil)
 	for {
 		select {
 		case a := <-results:
@@ -149,6 +149,10 @@ func (e *Engine) fetch(ctx context.Context, v *view, keys [][]byte) ([]answer, e
 				return a.answers, nil
 			}
 			running--
+			failed++
+			if errors.Is(a.err, storage.ErrCorrupt) {
+				corrupt++
+			}
 			failure = errors.Join(failure, a.err)
 			e.suspect(v.members[a.index], v.kvs[a.index], a.err)
 			if ctx.Err() != nil {
@@ -157,7 +161,7 @@ func (e *Engine) fetch(ctx context.Context, v *view, keys [][]byte) ([]answer, e
 			if ask() {
 				running++
 			} else if running == 0 {
-				return nil, fmt.Errorf("%w: %w", meta.ErrUnavailable, failure)
+				return nil, exhausted(failure, corrupt == failed)
 			}
 		case <-hedge:
 			if current.state.CompareAndSwap(askRunning, askLate) {
@@ -174,6 +178,19 @@ func (e *Engine) fetch(ctx context.Context, v *view, keys [][]byte) ([]answer, e
 		}
 	}
 }
+
+// exhausted is the failure of a read that no disk could serve. Only if all of
+// them have it damaged is it more than a matter of time.
+func exhausted(failure error, damaged bool) error {
+	if damaged {
+		return fmt.Errorf("%w: %w", meta.ErrUnavailable, failure)
+	}
+	return unavailable(failure)
+}
+
+// unavailable is ErrUnavailable for a reason. The reason is for people: what one
+// disk suffered must not be taken for what happened to the call.
+func unavailable(why error) error { return fmt.Errorf("%w: %v", meta.ErrUnavailable, why) }
 
 func readKeys(ctx context.Context, kv storage.KV, keys [][]byte) ([]answer, error) {
 	answers := make([]answer, len(keys))
@@ -250,7 +267,7 @@ func (e *Engine) open(ctx context.Context, v *view, lo, hi []byte) (*cursor, err
 	for tried := uint32(0); ; {
 		i := e.pick(v, head, hash, tried)
 		if i < 0 {
-			return nil, errors.Join(fmt.Errorf("%w: no metadata disk in sync", meta.ErrUnavailable), failure)
+			return nil, fmt.Errorf("%w: no metadata disk in sync: %v", meta.ErrUnavailable, failure)
 		}
 		tried |= 1 << i
 		it, err := v.kvs[i].Iter(ctx, userKey(lo), end)
@@ -316,7 +333,7 @@ func (c *cursor) load(ok bool) bool {
 // fail ends the walk: a scan is of one state, and another disk may not have
 // that one any longer. The next scan finds the disk gone and another one.
 func (c *cursor) fail(err error) {
-	c.err = fmt.Errorf("%w: %w", meta.ErrUnavailable, err)
+	c.err = unavailable(err)
 	c.e.suspect(c.m, c.kv, err)
 }
 

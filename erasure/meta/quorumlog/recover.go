@@ -47,7 +47,7 @@ func (e *Engine) join(ctx context.Context, timeout <-chan time.Time) error {
 		return nil
 	case e.mode == modeClosed || r == nil && e.opts.Env.Now().Before(e.retryAt):
 		defer e.mu.Unlock()
-		return fmt.Errorf("%w: %w", meta.ErrUnavailable, e.why)
+		return unavailable(e.why)
 	}
 	start := r == nil
 	if start {
@@ -80,7 +80,7 @@ func (e *Engine) runRecovery(ctx context.Context, r *recovery) {
 	e.mu.Lock()
 	if err != nil {
 		if !errors.Is(err, meta.ErrUnavailable) {
-			err = fmt.Errorf("%w: %w", meta.ErrUnavailable, err)
+			err = unavailable(err)
 		}
 		e.retryAt = e.opts.Env.Now().Add(retryPause)
 		if e.mode != modeClosed {
