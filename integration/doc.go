@@ -11,6 +11,7 @@
 //	                         memory, million, connections run what takes minutes
 //	RINGFENCE_TEST_KILLS     rounds of the kill test, 3
 //	RINGFENCE_TEST_SEED      seed of random load, random
+//	RINGFENCE_TEST_BUILD     flags of go build, such as "-race -tags=invariants"
 //	RINGFENCE_TEST_ENDPOINT  run only what needs nothing but the wire, against
 //	                         this gateway, with RINGFENCE_TEST_USER and
 //	                         RINGFENCE_TEST_PASSWORD

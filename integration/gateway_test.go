@@ -74,10 +74,16 @@ func (g *gateway) start(t *testing.T) {
 	if err := g.launch(); err != nil {
 		t.Fatal(err)
 	}
+	out := g.out // of this run; there may be others
 	t.Cleanup(func() {
 		g.kill()
+		for _, word := range []string{"DATA RACE", "panic", "invariant broken", "goroutine "} {
+			if strings.Contains(out.text(), word) {
+				t.Errorf("the gateway said %q", word)
+			}
+		}
 		if t.Failed() {
-			t.Logf("the gateway said:\n%s", g.said())
+			t.Logf("the gateway said:\n%s", out.text())
 		}
 	})
 	g.waitReady(t)
@@ -155,10 +161,12 @@ func (o *output) readPrinted(r io.Reader) {
 }
 
 // said is all of standard error.
-func (g *gateway) said() string {
-	g.out.mu.Lock()
-	defer g.out.mu.Unlock()
-	return strings.Join(g.out.lines, "\n")
+func (g *gateway) said() string { return g.out.text() }
+
+func (o *output) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.lines, "\n")
 }
 
 // printed is all of standard output.

@@ -61,10 +61,7 @@ func runTests(m *testing.M) int {
 func build(to string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	args := []string{"build", "-o", to}
-	if tags := os.Getenv("RINGFENCE_TEST_TAGS"); tags != "" {
-		args = append(args, "-tags", tags)
-	}
+	args := append([]string{"build", "-o", to}, strings.Fields(os.Getenv("RINGFENCE_TEST_BUILD"))...)
 	out, err := exec.CommandContext(ctx, "go", append(args, "../cmd/gateway")...).CombinedOutput()
 	if err != nil {
 		return complain("build the gateway: %v\n%s", err, out)
