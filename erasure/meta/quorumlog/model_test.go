@@ -407,6 +407,9 @@ func TestModelHolds(t *testing.T) {
 // TestModelNeedsEveryRule fails when a rule can be removed unnoticed: then the
 // model is too kind to tell.
 func TestModelNeedsEveryRule(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds, minutes with the race detector")
+	}
 	for name, c := range map[string]struct {
 		rules  modelRules
 		faults modelFaults
