@@ -324,6 +324,18 @@ const maxBucketPage = 10000
 // ListBuckets returns up to limit buckets in byte order of names that start
 // with prefix and are greater than after, and whether there are more.
 func (s *Store) ListBuckets(ctx context.Context, prefix, after string, limit int) ([]BucketInfo, bool, error) {
+	type page struct {
+		list []BucketInfo
+		more bool
+	}
+	p, err := walkAgain(ctx, func() (page, error) {
+		list, more, err := s.listBucketsOnce(ctx, prefix, after, limit)
+		return page{list, more}, err
+	})
+	return p.list, p.more, err
+}
+
+func (s *Store) listBucketsOnce(ctx context.Context, prefix, after string, limit int) ([]BucketInfo, bool, error) {
 	limit = min(limit, maxBucketPage)
 	lo, hi := meta.BucketKey(prefix), meta.After(meta.BucketKey(prefix))
 	if after >= prefix && after != "" {
@@ -358,7 +370,7 @@ func readBuckets(c meta.Cursor, limit int) (list []BucketInfo, more bool, err er
 		list = append(list, b.info())
 	}
 	if err := c.Err(); err != nil {
-		return nil, false, translate(err)
+		return nil, false, fmt.Errorf("%w: %w", errWalk, translate(err))
 	}
 	return list, false, nil
 }

@@ -18,6 +18,10 @@ func (s *Store) List(ctx context.Context, bucketName string, in ListInput) (List
 	if err != nil {
 		return ListPage{}, err
 	}
+	return walkAgain(ctx, func() (ListPage, error) { return s.listOnce(ctx, b, in) })
+}
+
+func (s *Store) listOnce(ctx context.Context, b *bucket, in ListInput) (ListPage, error) {
 	base := meta.ObjectPrefix(b.id)
 	m, err := s.merge(ctx, meta.ObjectKey(b.id, in.Prefix))
 	if err != nil {

@@ -87,6 +87,23 @@ func (m *merge) pick() bool {
 	return m.cur >= 0
 }
 
+// errWalk is part of the error of a walk that broke off on its way. The disk
+// that it was on is out by then, so that a new walk goes elsewhere.
+var errWalk = errors.New("walk broke off")
+
+// walkAgain calls list anew when the walk under it broke off. Nothing of a page
+// has left yet, and a disk that is damaged should cost nobody a listing; each
+// attempt takes one disk out, so that there is an end.
+func walkAgain[Page any](ctx context.Context, list func() (Page, error)) (Page, error) {
+	for range MaxSetSize - 1 {
+		page, err := list()
+		if !errors.Is(err, errWalk) || ctx.Err() != nil {
+			return page, err
+		}
+	}
+	return list()
+}
+
 // item is the current item, and the set that it is in.
 func (m *merge) item() (meta.Item, *set) {
 	c := &m.cursors[m.cur]
@@ -98,7 +115,7 @@ func (m *merge) item() (meta.Item, *set) {
 func (m *merge) end(err error) error {
 	errs := []error{err}
 	if m.err != nil {
-		errs = append(errs, translate(m.err))
+		errs = append(errs, fmt.Errorf("%w: %w", errWalk, translate(m.err)))
 	}
 	for _, c := range m.cursors {
 		if err := c.c.Close(); err != nil {

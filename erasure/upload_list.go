@@ -45,6 +45,10 @@ func (s *Store) ListUploads(ctx context.Context, bucketName string, in UploadLis
 	if err != nil {
 		return UploadPage{}, err
 	}
+	return walkAgain(ctx, func() (UploadPage, error) { return s.listUploadsOnce(ctx, b, in) })
+}
+
+func (s *Store) listUploadsOnce(ctx context.Context, b *bucket, in UploadListInput) (UploadPage, error) {
 	m, err := s.merge(ctx, meta.UploadsFrom(b.id, in.Prefix))
 	if err != nil {
 		return UploadPage{}, err
