@@ -30,7 +30,8 @@ type dataOptions struct {
 	// done their part, or twice as long as those took if that is longer; 0: 2 s.
 	SlowAfter time.Duration
 	// StallAfter is how long a write or read waits when not enough disks have;
-	// 0: 30 s.
+	// 0: 30 s. A write that only disks hold up that parity would make good waits
+	// for them twice as long as SlowAfter says, at most.
 	StallAfter time.Duration
 	// ReserveWait bounds the wait for memory; 0: 10 s.
 	ReserveWait time.Duration
@@ -206,7 +207,7 @@ func (d *data) removeFrom(ctx context.Context, b blob, slots []uint8) error {
 		})
 	}
 	var failed removeError
-	slow, stop := d.opts.Env.After(2 * d.opts.SlowAfter)
+	slow, stop := d.opts.Env.After(d.opts.SlowAfter)
 	defer stop()
 	for len(waiting) > 0 {
 		select {

@@ -394,26 +394,60 @@ func TestWriteWaitsForBusyDisks(t *testing.T) {
 	})
 }
 
+// Disks that hang in the middle of a write end it soon, when parity would make
+// all of them good: the next write does without them.
 func TestWriteGivesUp(t *testing.T) {
+	for _, c := range []struct{ disks, parity, hung int }{{6, 2, 2}, {3, 1, 1}, {4, 2, 2}} {
+		for _, kind := range []storagetest.OpKind{storagetest.OpAppend, storagetest.OpSealData} {
+			synctest.Test(t, func(t *testing.T) { giveUp(t, c.disks, c.parity, c.hung, kind) })
+		}
+	}
+}
+
+func giveUp(t *testing.T, disks, parity, hung int, kind storagetest.OpKind) {
+	rig := newDataRig(t, disks, parity, nil)
+	body := randomBytes(9<<20, 26)
+	for i := range hung {
+		rig.hang(i, kind)
+	}
+	start := time.Now()
+	if _, err := writeAndSeal(rig, rig.input(body)); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("%d of %d+%d hang in %v: %v, want ErrUnavailable", hung, disks-parity, parity, kind, err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("%d of %d+%d hang in %v: gave up after %v", hung, disks-parity, parity, kind, took)
+	}
+	start = time.Now()
+	b, err := writeAndSeal(rig, rig.input(body))
+	if disks-hung > parity {
+		if took := time.Since(start); err != nil || took > 0 || int(b.Layout.K) != disks-hung-parity {
+			t.Errorf("%d of %d+%d hang in %v: the next write: %+v, %v after %v", hung, disks-parity, parity, kind, b.Layout, err, took)
+		}
+		rig.wantBytes(b, body, 0, b.Size)
+		if err := rig.remove(t.Context(), b); err != nil {
+			t.Error(err)
+		}
+	}
+	rig.heal()
+	synctest.Wait()
+	rig.wantNoShards()
+}
+
+// More disks that hang than parity makes good are waited for: that is no case
+// of a sick disk.
+func TestWriteStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rig := newDataRig(t, 6, 2, nil)
-		for i := range 2 {
-			rig.hang(i, storagetest.OpSealData)
+		for i := range 3 {
+			time.AfterFunc(20*time.Second, rig.hang(i, storagetest.OpSealData))
 		}
-		staged, err := rig.write(t.Context(), rig.input(randomBytes(3<<20, 26)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := randomBytes(3<<20, 26)
 		start := time.Now()
-		if _, err := staged.seal(t.Context()); !errors.Is(err, ErrUnavailable) {
-			t.Errorf("two disks of 4+2 hang in the seal: %v, want ErrUnavailable", err)
+		b := rig.store(body)
+		if took := time.Since(start); took != 20*time.Second || len(b.Missing) != 0 {
+			t.Errorf("took %v, missing %v", took, b.Missing)
 		}
-		if took := time.Since(start); took > rig.opts.StallAfter+2*rig.opts.SlowAfter {
-			t.Errorf("the write gave up after %v", took)
-		}
-		rig.heal()
-		synctest.Wait()
-		rig.wantNoShards()
+		rig.wantBytes(b, body, 0, b.Size)
 	})
 }
 

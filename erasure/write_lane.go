@@ -256,12 +256,48 @@ func (l *lane) at(n int) (in, done bool) {
 	return l.mu.err == nil, l.mu.err == nil && l.mu.done >= n
 }
 
+// patience is how long a wait for lanes lasts: each level ends sooner than the
+// one below it, as it takes fewer disks to be at fault.
+type patience uint8
+
+const (
+	patient   patience = iota // more disks are late than parity makes good
+	worried                   // parity makes them good, but the write fails without them
+	impatient                 // enough lanes are done; the rest is a courtesy
+)
+
+// patience judges a wait in which done lanes are over and need must be.
+func (w *stagedBlob) patience(done, need int) patience {
+	switch {
+	case done >= need:
+		return impatient
+	case done >= int(w.layout.K):
+		return worried
+	}
+	return patient
+}
+
+// limit is how much longer to wait when the lanes that are done took so long.
+// Late is late beside the others: when all disks are busy and enough of them
+// took long, the last may take longer before a shard is given up for it. A
+// write that fails for it may as well fail soon: disks that hang are set aside
+// then, and the client's next try does without them.
+func (w *stagedBlob) limit(p patience, took time.Duration) time.Duration {
+	switch p {
+	case impatient:
+		return max(w.d.opts.SlowAfter, 2*took)
+	case worried:
+		return min(max(2*w.d.opts.SlowAfter, 2*took), w.d.opts.StallAfter)
+	}
+	return w.d.opts.StallAfter
+}
+
 // awaitStep is await for the first n steps.
 func (w *stagedBlob) awaitStep(ctx context.Context, n, need int) error {
 	var timer <-chan time.Time
 	stop := func() {}
 	defer func() { stop() }()
-	armed := false // for the slow, not for the stalled
+	armed := patient // what the timer is for
 	began := w.d.opts.Env.Now()
 	for {
 		in, done := w.progress(n)
@@ -271,17 +307,10 @@ func (w *stagedBlob) awaitStep(ctx context.Context, n, need int) error {
 		if done == in {
 			return nil
 		}
-		if timer == nil || !armed && done >= need {
+		if p := w.patience(done, need); timer == nil || p > armed {
 			stop()
-			armed = done >= need
-			after := w.d.opts.StallAfter
-			if armed {
-				// Late is late beside the others: when all disks are busy and enough
-				// of them took long, the last may take longer before a shard is
-				// given up for it.
-				after = max(w.d.opts.SlowAfter, 2*w.d.opts.Env.Now().Sub(began))
-			}
-			timer, stop = w.d.opts.Env.After(after)
+			armed = p
+			timer, stop = w.d.opts.Env.After(w.limit(p, w.d.opts.Env.Now().Sub(began)))
 		}
 		select {
 		case <-w.wake:
