@@ -98,6 +98,29 @@ func (d *data) task(f func()) {
 	d.opts.Env.Go(f)
 }
 
+// attempt runs f, which belongs to one disk, as the data path's own. It returns
+// what f does, or errSlow when that takes very long, or ctx's error; then f may
+// still run, and what it writes must not be looked at.
+func (d *data) attempt(ctx context.Context, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	d.task(func() {
+		defer d.tasks.Done()
+		ended <- f(ctx)
+	})
+	late, stop := d.opts.Env.After(d.opts.StallAfter)
+	defer stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-late:
+		return errSlow
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // wait returns when all work that outlived its request has ended, or with ctx's
 // error. Call it after the last request.
 func (d *data) wait(ctx context.Context) error {

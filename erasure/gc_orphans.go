@@ -1,13 +1,14 @@
 package erasure
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"maps"
+	"slices"
 	"time"
-
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"ringfence/erasure/meta"
 	"ringfence/storage"
@@ -16,19 +17,20 @@ import (
 // Orphans are shards that no record names: of writes that a crash cut short
 // before their commit, or whose commit of unknown outcome never happened.
 //
-// Every shard's name starts with the epoch in which it was written. The first
-// epoch that this process sees began with a recovery, which decided all commits
-// of earlier ones for good. So a shard of an earlier epoch that no record names
-// will never be named, and is removed; a shard of this process is never looked
-// at. How far a disk was swept is kept in the metadata, so that a start looks
-// only at what was written since the one before.
+// Every shard's name starts with the epoch of its process: that of the log when
+// the process first committed. The recovery before that decided all commits of
+// earlier processes for good. So a shard of an earlier epoch that no record
+// names will never be named, and is removed; a shard of this process is never
+// looked at. How far a disk was swept is kept in the metadata, so that a start
+// looks only at what was written since the one before. A power failure may bring
+// removed files back: only a look that found nothing to remove counts.
 //
 // There is one thing worse than orphans: to take a store that lost its metadata
-// for a store full of orphans. Shards say whose they are, and one that belongs
-// to a bucket that the metadata has never heard of is left alone.
+// for a store full of orphans. Shards say which metadata they belong to, and one
+// that belongs to another is left alone, as is everything when a record cannot
+// be read to its end.
 type orphans struct {
-	first atomic.Uint64 // first epoch that this process saw; 0: none yet
-	// The fields below belong to the collector.
+	// The fields belong to the collector.
 	swept [MaxSetSize]bool
 	next  time.Time // when to try the rest again
 }
@@ -39,29 +41,9 @@ const (
 	orphanRetry = 10 * time.Minute
 )
 
-// fieldEpoch is of a swept record, c/swept-<disk id>: shards of earlier epochs
-// on that disk were looked at.
-const fieldEpoch protowire.Number = 52
-
+// sweptKey is where it says how far a disk was swept.
 func sweptKey(d storage.Disk) []byte {
 	return meta.ConfigKey("swept-" + d.Identity().Disk.String())
-}
-
-// epoch is the set's epoch now, and never 0. A write asks before it reads a
-// body: without metadata it would be in vain.
-func (s *set) epoch(ctx context.Context) (uint64, error) {
-	e := s.engine.Health().Epoch
-	if e == 0 {
-		// Not recovered yet. A read waits for that as long as the engine likes.
-		if _, _, err := s.get(ctx, meta.ConfigKey("epoch")); err != nil {
-			return 0, err
-		}
-		if e = s.engine.Health().Epoch; e == 0 {
-			return 0, fmt.Errorf("%w: metadata of set %d is not recovered", ErrUnavailable, s.index)
-		}
-	}
-	s.orphans.first.CompareAndSwap(0, e)
-	return e, nil
 }
 
 // sweep removes the orphans of all disks that were not swept yet, when it is
@@ -72,11 +54,12 @@ func (s *Store) sweep(ctx context.Context, set *set) error {
 	if now.Before(o.next) {
 		return nil
 	}
-	if _, err := set.epoch(ctx); err != nil {
+	o.next = now.Add(orphanRetry)
+	c, err := s.claim(ctx, set)
+	if err != nil {
 		return err
 	}
-	o.next = now.Add(orphanRetry)
-	w := sweep{set: set, first: o.first.Load()}
+	w := sweep{set: set, claim: c}
 	for slot, disk := range set.disks {
 		if o.swept[slot] || disk.Identity().Disk.IsZero() { // nobody knows what comes there
 			continue
@@ -85,7 +68,7 @@ func (s *Store) sweep(ctx context.Context, set *set) error {
 		if err != nil {
 			return err
 		}
-		if from < w.first {
+		if o.swept[slot] = from >= c.epoch; !o.swept[slot] {
 			w.disks = append(w.disks, sweptDisk{slot: slot, from: from})
 		}
 	}
@@ -94,7 +77,7 @@ func (s *Store) sweep(ctx context.Context, set *set) error {
 		if err := w.strike(ctx); err != nil {
 			return err
 		}
-		if err := w.remove(ctx, s); err != nil {
+		if err := w.remove(ctx); err != nil {
 			return err
 		}
 	}
@@ -125,20 +108,20 @@ func (s *set) sweptTo(ctx context.Context, disk storage.Disk) (epoch uint64, err
 // sweep is one pass over the disks of a set.
 type sweep struct {
 	set   *set
-	first uint64
+	claim *claim
 	disks []sweptDisk
 	// found are the shards of a batch, and in which of the disks they are.
 	found   map[storage.ShardID]uint16
-	removed int
-	strange int // shards of buckets that nobody knows
+	strange int // shards of other metadata, and what may be
 }
 
 type sweptDisk struct {
-	slot  int
-	from  uint64 // epoch
-	after storage.ShardID
-	done  bool
-	err   error
+	slot    int
+	from    uint64 // epoch
+	after   storage.ShardID
+	done    bool
+	removed int
+	err     error
 }
 
 // left reports whether a disk has more to look at.
@@ -162,16 +145,30 @@ func (w *sweep) gather(ctx context.Context) {
 				continue
 			}
 			var ids []storage.ShardID
-			ids, d.err = w.set.disks[d.slot].ListShards(ctx, d.after, orphanPage)
+			ids, d.err = w.list(ctx, d)
 			d.done = d.err == nil && len(ids) < orphanPage
 			for _, id := range ids {
 				d.after = id
-				if e := uint64(id.Epoch()); e >= d.from && e < w.first {
+				if e := uint64(id.Epoch()); e >= d.from && e < w.claim.epoch {
 					w.found[id] |= 1 << i
 				}
 			}
 		}
 	}
+}
+
+// list reads the next names on a disk.
+func (w *sweep) list(ctx context.Context, d *sweptDisk) ([]storage.ShardID, error) {
+	disk, after := w.set.disks[d.slot], d.after
+	var ids []storage.ShardID // the attempt's, until it ended
+	err := w.set.data.attempt(ctx, func(ctx context.Context) (err error) {
+		ids, err = disk.ListShards(ctx, after, orphanPage)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ids, nil
 }
 
 // strike takes off the list what is named. Names move from objects and parts to
@@ -186,7 +183,10 @@ func (w *sweep) strike(ctx context.Context) error {
 			return fmt.Errorf("look for orphans: %w", translate(err))
 		}
 		for err == nil && c.Next() {
-			eachBlob(c.Item().Val, func(id storage.ShardID) { delete(w.found, id) })
+			if err = eachBlob(c.Item().Val, func(id storage.ShardID) { delete(w.found, id) }); err != nil {
+				err = corrupt(c.Item().Key, err)
+				break
+			}
 			err = ctx.Err()
 		}
 		if err == nil {
@@ -199,119 +199,139 @@ func (w *sweep) strike(ctx context.Context) error {
 	return nil
 }
 
-// eachBlob calls f for every blob that a record names.
-func eachBlob(record []byte, f func(id storage.ShardID)) {
+// eachBlob calls f for every blob that a record names. Its error means that
+// there may be others.
+func eachBlob(record []byte, f func(id storage.ShardID)) error {
 	d := decoder{rest: record}
 	for d.next() {
-		if d.num != fieldBlob {
-			continue
-		}
-		var id storage.ShardID
-		sub := decoder{rest: d.raw}
-		for sub.next() {
-			switch sub.num {
-			case fieldUUID:
-				id.UUID = sub.uuid()
-			case fieldPart:
-				id.Part = uint16(sub.uint(1<<16 - 1))
+		switch d.num {
+		case fieldFormat:
+			d.format()
+		case fieldBlob:
+			if b := d.blob(); b != nil {
+				f(b.id())
+			}
+		case fieldObjectRec:
+			if err := eachBlob(d.bytes(meta.MaxValue), f); err != nil {
+				return err
 			}
 		}
-		f(id)
 	}
+	return d.err
 }
 
-// remove deletes what is left on the list.
-func (w *sweep) remove(ctx context.Context, s *Store) error {
-	if len(w.found) == 0 {
-		return nil
+// remove deletes what is left on the list: first it looks at all of it, since
+// the sight of a stranger makes it careful.
+func (w *sweep) remove(ctx context.Context) error {
+	type orphan struct {
+		id   storage.ShardID
+		disk *sweptDisk
+		mute bool
 	}
-	known, err := s.bucketIDs(ctx)
-	if err != nil {
-		return err
+	var list []orphan
+	for _, id := range slices.SortedFunc(maps.Keys(w.found), compareShards) {
+		for i := range w.disks {
+			d := &w.disks[i]
+			if w.found[id]>>i&1 == 0 || d.err != nil {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("look at orphans: %w", err)
+			}
+			var owner storage.UUID
+			owner, d.err = w.owner(ctx, d, id)
+			switch {
+			case d.err != nil:
+			case owner == w.claim.metadata || owner.IsZero():
+				list = append(list, orphan{id: id, disk: d, mute: owner.IsZero()})
+			default:
+				w.strange++
+			}
+		}
 	}
-	for id, on := range w.found {
+	for _, o := range list {
+		d := o.disk
+		if d.err != nil {
+			continue
+		}
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("remove orphans: %w", err)
 		}
-		for i := range w.disks {
-			d := &w.disks[i]
-			if on>>i&1 == 0 || d.err != nil {
-				continue
-			}
-			disk := w.set.disks[d.slot]
-			if !ownedByOne(ctx, disk, id, known) {
-				w.strange++
-				continue
-			}
-			if d.err = disk.RemoveShard(ctx, id); d.err == nil {
-				w.removed++
-			}
+		if o.mute && w.strange > 0 {
+			w.strange++
+			continue
+		}
+		disk := w.set.disks[d.slot]
+		d.err = w.set.data.attempt(ctx, func(ctx context.Context) error { return disk.RemoveShard(ctx, o.id) })
+		if d.err == nil {
+			d.removed++
 		}
 	}
 	return nil
 }
 
-// ownedByOne reports whether a shard may be removed: it belongs to one of the
-// buckets, or it was never finished and says nothing.
-func ownedByOne(ctx context.Context, disk storage.Disk, id storage.ShardID, buckets map[storage.UUID]bool) bool {
-	r, err := disk.OpenShard(ctx, id)
-	if err != nil {
-		return errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrNotFound)
-	}
-	_, owner, err := splitOwner(r.Info().Owner)
-	if cerr := r.Close(); err != nil || cerr != nil {
-		return false
-	}
-	h, err := decodeHome(owner)
-	return err == nil && buckets[h.Bucket]
+// compareShards orders names, so that a simulation removes them in one order.
+func compareShards(a, b storage.ShardID) int {
+	return cmp.Or(bytes.Compare(a.UUID[:], b.UUID[:]), cmp.Compare(a.Part, b.Part))
 }
 
-// bucketIDs reads the ids of all buckets.
-func (s *Store) bucketIDs(ctx context.Context) (map[storage.UUID]bool, error) {
-	known := make(map[storage.UUID]bool)
-	after := ""
-	for {
-		list, more, err := s.ListBuckets(ctx, "", after, maxBucketPage)
+// nobody owns shards that say something, but not which metadata they belong to.
+var nobody = storage.UUID{0xff}
+
+// owner reads which metadata a shard belongs to. It is zero for one that was
+// never finished, which says nothing.
+func (w *sweep) owner(ctx context.Context, d *sweptDisk, id storage.ShardID) (storage.UUID, error) {
+	disk := w.set.disks[d.slot]
+	var info storage.ShardInfo // the attempt's, until it ended
+	err := w.set.data.attempt(ctx, func(ctx context.Context) error {
+		r, err := disk.OpenShard(ctx, id)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		for _, b := range list {
-			known[b.ID] = true
-			after = b.Name
-		}
-		if !more {
-			return known, nil
+		info = r.Info()
+		return r.Close()
+	})
+	if isDamage(err) {
+		return storage.UUID{}, nil
+	}
+	if err != nil {
+		return storage.UUID{}, err
+	}
+	if _, owner, err := splitOwner(info.Owner); err == nil {
+		if h, err := decodeHome(owner); err == nil && !h.Metadata.IsZero() {
+			return h.Metadata, nil
 		}
 	}
+	return nobody, nil
 }
 
-// finish records which disks were swept. Those that failed are tried again.
+// finish records which disks were swept. Those that failed are tried again, and
+// so are those where something was removed: until the removals are durable.
 func (w *sweep) finish(ctx context.Context, s *Store) error {
-	if w.removed > 0 {
-		s.log.Info().Int("set", w.set.index).Int("shards", w.removed).Msg("removed shards of writes that were cut short")
-	}
 	if w.strange > 0 {
 		s.log.Warn().Int("set", w.set.index).Int("shards", w.strange).
-			Msg("shards of unknown buckets are left alone; was metadata lost, or a disk of another store brought in?")
+			Msg("shards of other metadata are left alone; was metadata lost, or a disk of another store brought in?")
 	}
 	var ops []meta.Op
-	failed := uint(0)
+	removed := 0
 	for _, d := range w.disks {
-		if d.err != nil {
-			failed |= 1 << d.slot
-			continue
+		removed += d.removed
+		if d.err == nil && d.removed == 0 {
+			e := newEncoder()
+			e.uint(fieldEpoch, w.claim.epoch)
+			ops = append(ops, meta.Op{Key: sweptKey(w.set.disks[d.slot]), Val: e.b})
 		}
-		e := newEncoder()
-		e.uint(fieldEpoch, w.first)
-		ops = append(ops, meta.Op{Key: sweptKey(w.set.disks[d.slot]), Val: e.b})
+	}
+	if removed > 0 {
+		s.log.Info().Int("set", w.set.index).Int("shards", removed).Msg("removed shards of writes that were cut short")
 	}
 	if len(ops) > 0 {
 		if _, err := w.set.commit(ctx, meta.Group{}, nil, ops); err != nil {
 			return err
 		}
 	}
-	for slot := range w.set.disks {
-		w.set.orphans.swept[slot] = failed>>slot&1 == 0
+	for _, d := range w.disks {
+		w.set.orphans.swept[d.slot] = d.err == nil && d.removed == 0
 	}
 	return nil
 }

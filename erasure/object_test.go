@@ -265,6 +265,7 @@ func TestRanges(t *testing.T) {
 // A commit of unknown outcome must not cost the shards that it may name.
 func TestUnknownOutcomeKeepsShards(t *testing.T) {
 	ts := small(t)
+	ts.restart(7)
 	body := text(5, 100_000)
 	ts.engines[0].fate = func(meta.Group, []meta.Op) fate { return fate{err: meta.ErrUnknown} } // applied all the same
 	_, err := ts.Put(t.Context(), "b", "k", input(body))

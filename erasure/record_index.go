@@ -90,6 +90,8 @@ type home struct {
 	Upload  storage.UUID // zero for a plain PUT
 	Part    uint16
 	Blob    *blob // under h/ only
+	// Metadata is the id of the metadata that the shard belongs to; in shards only.
+	Metadata storage.UUID
 }
 
 func (h *home) encode() []byte {
@@ -102,6 +104,7 @@ func (h *home) encode() []byte {
 	if h.Blob != nil {
 		e.message(fieldBlob, encodeBlob(h.Blob))
 	}
+	e.uuid(fieldMetadata, h.Metadata)
 	return e.b
 }
 
@@ -124,6 +127,8 @@ func decodeHome(b []byte) (*home, error) {
 			h.Part = uint16(d.uint(MaxParts))
 		case fieldBlob:
 			h.Blob = d.blob()
+		case fieldMetadata:
+			h.Metadata = d.uuid()
 		}
 	}
 	if d.err != nil {

@@ -54,13 +54,16 @@ func goldens() map[string][]byte {
 	owner := home{Bucket: storage.UUID{0xcc}, Key: "multi", Upload: upload, Part: 3}
 	unhealed := owner
 	unhealed.Blob = &goldenBlob
+	shard := owner
+	shard.Metadata = storage.UUID{0xdd}
+	id := metadataRecord{ID: storage.UUID{0xdd}}
 	bucket := bucketRecord{ID: storage.UUID{0xcc}, Created: 99, Region: "eu-test-1", State: bucketDeleting}
 	return map[string][]byte{
 		"object": object.encode(), "inline": inline.encode(), "multipart": multi.encode(),
 		"marker": (&record{Key: "gone", VersionID: "v2", DeleteMarker: true}).encode(),
 		"upload": up.encode(), "part": part.encode(), "done": done.encode(), "detached": manifest.encodeDetached(),
 		"garbage": garbage.encode(), "unlisted": unlisted.encode(), "owner": owner.encode(), "unhealed": unhealed.encode(),
-		"bucket": bucket.encode(),
+		"bucket": bucket.encode(), "shard": shard.encode(), "metadata": id.encode(),
 	}
 }
 
@@ -126,7 +129,13 @@ func recode(kind string, b []byte) error {
 			return err
 		}
 		again = r.encode()
-	case "owner", "unhealed":
+	case "metadata":
+		r, err := decodeMetadata(b)
+		if err != nil {
+			return err
+		}
+		again = r.encode()
+	case "owner", "unhealed", "shard":
 		r, err := decodeHome(b)
 		if err != nil {
 			return err
@@ -180,6 +189,7 @@ var decoders = map[string]func([]byte) error{
 	"garbage": func(b []byte) error { _, err := decodeGarbage(b); return err },
 	"home":    func(b []byte) error { _, err := decodeHome(b); return err },
 	"bucket":  func(b []byte) error { _, err := decodeBucket(b); return err },
+	"id":      func(b []byte) error { _, err := decodeMetadata(b); return err },
 	"listed":  func(b []byte) error { _, err := decodeListed("k", b, "b", nil); return err },
 }
 

@@ -58,6 +58,8 @@ const (
 	fieldNumbers    protowire.Number = 49 // packed runs, see manifest
 	fieldSizes      protowire.Number = 50 // packed runs, see manifest
 	fieldDetached   protowire.Number = 51 // bool: the runs are under m/
+	fieldEpoch      protowire.Number = 52 // of a swept record: shards of earlier epochs on the disk were looked at
+	fieldMetadata   protowire.Number = 53 // uuid of the set's metadata
 )
 
 // Limits of a decoder, so that a damaged or hostile record costs no memory.

@@ -158,9 +158,6 @@ func (s *simStore) settle() {
 		_, err := s.store.collect(ctx, set)
 		return err == nil && s.keysUnder(meta.SpaceGarbage) == 0
 	})
-	if s.noSweep {
-		return
-	}
 	var from [simDisks]uint64
 	for i, b := range s.bays {
 		var err error
@@ -232,7 +229,9 @@ func (s *simStore) noOrphans(from [simDisks]uint64) {
 	}
 	for c.Next() {
 		if k := string(c.Item().Key[:2]); k == "o/" || k == "p/" || k == "m/" {
-			eachBlob(c.Item().Val, func(id storage.ShardID) { named[id] = true })
+			if err := eachBlob(c.Item().Val, func(id storage.ShardID) { named[id] = true }); err != nil {
+				s.fail("record %q: %w", c.Item().Key, err)
+			}
 		}
 	}
 	if err := errors.Join(c.Err(), c.Close()); err != nil {
@@ -325,7 +324,6 @@ func TestSimIsDeterministic(t *testing.T) {
 		var sums [2]uint64
 		for i := range sums {
 			s := newSimStore(t, seed+1, simRules{})
-			s.noSweep = true
 			if err := s.run(15); err != nil {
 				t.Fatalf("seed %d: %v", seed+1, err)
 			}

@@ -56,7 +56,6 @@ type simStore struct {
 	bodies  map[int][]byte          // all that was ever sent, by number
 	allowed map[string]map[int]bool // by key: what may be under it
 	wiped   bool                    // a disk lost its shards for good
-	noSweep bool                    // the sweep takes shards in no fixed order
 	wrong   error                   // what must not have happened
 	count   simCounts
 }
@@ -334,7 +333,7 @@ func (s *simStore) background() {
 	if err == nil {
 		_, err = s.store.collect(ctx, set)
 	}
-	if err == nil && !s.noSweep {
+	if err == nil {
 		err = s.store.sweep(ctx, set)
 	}
 	if err != nil && !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknown) {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -56,7 +57,8 @@ type set struct {
 	pins    pins
 	damage  damage
 	orphans orphans
-	kick    chan struct{} // capacity 1: there is garbage to collect
+	claimed atomic.Pointer[claim] // nil before the first commit of this process
+	kick    chan struct{}         // capacity 1: there is garbage to collect
 }
 
 // New makes a store. It starts nothing and reads nothing: a store whose disks
@@ -129,16 +131,12 @@ func (s *Store) newUUID() (u storage.UUID) {
 	return u
 }
 
-// newShardUUID makes a name for shards: the set's epoch first, so that shards
-// which no record names can be told from those of a write in progress.
-func (s *Store) newShardUUID(ctx context.Context, set *set) (storage.UUID, error) {
-	epoch, err := set.epoch(ctx)
-	if err != nil {
-		return storage.UUID{}, err
-	}
+// newShardUUID makes a name for shards: the epoch first, so that shards which no
+// record names can be told from those of a write in progress.
+func (s *Store) newShardUUID(c *claim) storage.UUID {
 	u := s.newUUID()
-	binary.BigEndian.PutUint32(u[:], uint32(epoch))
-	return u, nil
+	binary.BigEndian.PutUint32(u[:], uint32(c.epoch))
+	return u
 }
 
 // newUploadUUID makes the name of an upload: 48 bits of time, so that uploads of

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"ringfence/erasure/meta"
+	"ringfence/storage"
 )
 
 // shardStore is what the namespace needs of the data path.
@@ -18,6 +19,9 @@ type shardStore interface {
 	// remove deletes the shards on all disks of the layout. An error means that
 	// some are left.
 	remove(ctx context.Context, b blob) error
+	// attempt runs f, which belongs to one disk, and waits a bounded time for it.
+	// What f writes is the caller's only when its error comes back.
+	attempt(ctx context.Context, f func(ctx context.Context) error) error
 	// wait returns when no work is left that outlived its call.
 	wait(ctx context.Context) error
 }
@@ -95,12 +99,13 @@ func readUpTo(r io.Reader, p []byte) (n int, err error) {
 
 // stream sends a body to shards.
 func (st *staged) stream(ctx context.Context, body io.Reader, size int64) error {
-	uuid, err := st.s.newShardUUID(ctx, st.set)
+	c, err := st.s.claim(ctx, st.set)
 	if err != nil {
 		return err
 	}
+	st.home.Metadata = c.metadata
 	shards, err := st.set.data.write(ctx, writeInput{
-		UUID:  uuid,
+		UUID:  st.s.newShardUUID(c),
 		Part:  st.home.Part,
 		Owner: st.home.encode(),
 		Body:  body,
@@ -138,7 +143,7 @@ func (st *staged) ops() []meta.Op {
 	}
 	if b := st.run.Blob; b != nil && len(b.Missing) > 0 {
 		h := st.home
-		h.Blob = b
+		h.Blob, h.Metadata = b, storage.UUID{}
 		ops = append(ops, meta.Op{Key: meta.UnhealedKey(b.id()), Val: h.encode()})
 	}
 	return ops
