@@ -153,8 +153,11 @@ func TestU063ControlCharacters(t *testing.T) {
 	}
 	slices.Sort(keys)
 	same(t, "encoded", decoded, keys)
-	if l := h.list("/bkt?list-type=2"); len(l.Contents) != len(keys) || l.Contents[2].Key != "&#x8;" || l.Contents[3].Key != "a\rb" {
-		t.Errorf("plain listing: %q", l.keys())
+	plain := string(h.ok(200, "GET", "/bkt?list-type=2", nil, "").body)
+	for _, key := range []string{"&#x1;", "&#x4;bad/object.txt", "&amp;#x8;", "a&#xD;b"} {
+		if !strings.Contains(plain, "<Key>"+key+"</Key>") {
+			t.Errorf("%s is not in the plain listing:\n%s", key, plain)
+		}
 	}
 	for _, key := range keys {
 		h.ok(204, "DELETE", "/bkt/"+encode(key), nil, "")

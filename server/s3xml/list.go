@@ -91,7 +91,7 @@ func (w *Writer) ListedObject(o *ListedObject, encodeURL bool) {
 	if encodeURL {
 		b = AppendURL(b, o.Key)
 	} else {
-		b = AppendText(b, o.Key)
+		b = appendEscaped(b, o.Key, numeric)
 	}
 	b = appendTime(append(b, "</Key><LastModified>"...), o.ModTime)
 	b = AppendText(append(b, "</LastModified><ETag>&quot;"...), o.ETag)

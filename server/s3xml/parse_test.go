@@ -142,6 +142,23 @@ func TestTextRoundTrip(t *testing.T) {
 	}
 }
 
+// A key in a listing is never another key's name, whatever is in it.
+func TestEncodedIsExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		key := rapid.String().Draw(t, "key")
+		var w Writer
+		w.Encoded("Key", key, false)
+		if n, err := Parse(w.Bytes()); err != nil || n.Text != key {
+			t.Fatalf("%q: %q, %v", w.Bytes(), n.Text, err)
+		}
+	})
+	var w Writer
+	w.Encoded("Key", "\x00\x01\x1f\x7f\r\uFFFE&", false)
+	if got := string(w.Bytes()); got != "<Key>&#x0;&#x1;&#x1F;\x7f&#xD;&#xFFFE;&amp;</Key>" {
+		t.Errorf("control characters became %q", got)
+	}
+}
+
 func TestAppendURL(t *testing.T) {
 	if got := string(AppendURL(nil, "a b+c/~-_.*%\xff\n")); got != "a%20b%2Bc/~-_.*%25%FF%0A" {
 		t.Errorf("%s", got)

@@ -2,6 +2,7 @@ package s3xml
 
 import (
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -69,14 +70,18 @@ func (w *Writer) Optional(name, text string) {
 	}
 }
 
-// Encoded writes an element whose text is URL-encoded when url is true.
+// Encoded writes an element of a listing that is a key or a part of one,
+// URL-encoded when url is true. Otherwise its control characters, which XML 1.0
+// cannot hold, become references all the same, as on AWS: a strict parser
+// refuses those, and that is better than the name of another key. Clients that
+// must see such keys ask for URL encoding.
 func (w *Writer) Encoded(name, text string, url bool) {
-	if !url {
-		w.Text(name, text)
-		return
-	}
 	w.Open(name)
-	w.buf = AppendURL(w.buf, text)
+	if url {
+		w.buf = AppendURL(w.buf, text)
+	} else {
+		w.buf = appendEscaped(w.buf, text, numeric)
+	}
 	w.Close(name)
 }
 
@@ -132,9 +137,20 @@ func two(dst []byte, n int) []byte {
 }
 
 // AppendText appends text escaped for an element. What XML 1.0 cannot hold,
-// bytes that aren't UTF-8 and most control characters, becomes U+FFFD: a
-// client that must see such keys asks for URL encoding.
+// bytes that aren't UTF-8 and most control characters, becomes U+FFFD, so that
+// the document stays readable.
 func AppendText(dst []byte, text string) []byte {
+	return appendEscaped(dst, text, func(rune) string { return "\uFFFD" })
+}
+
+// numeric is a numeric character reference.
+func numeric(r rune) string {
+	return "&#x" + strings.ToUpper(strconv.FormatInt(int64(r), 16)) + ";"
+}
+
+// appendEscaped is AppendText with beyond for characters that XML 1.0 cannot
+// hold.
+func appendEscaped(dst []byte, text string, beyond func(r rune) string) []byte {
 	start := 0
 	for i := 0; i < len(text); {
 		c := text[i]
@@ -144,11 +160,16 @@ func AppendText(dst []byte, text string) []byte {
 		}
 		size, esc := 1, ""
 		if c < utf8.RuneSelf {
-			esc = escapes(c)
+			if esc = escapes(c); esc == "" {
+				esc = beyond(rune(c))
+			}
 		} else {
 			var r rune
-			if r, size = utf8.DecodeRuneInString(text[i:]); (r == utf8.RuneError && size == 1) || r == 0xFFFE || r == 0xFFFF {
+			switch r, size = utf8.DecodeRuneInString(text[i:]); {
+			case r == utf8.RuneError && size == 1:
 				esc = "\uFFFD"
+			case r == 0xFFFE || r == 0xFFFF:
+				esc = beyond(r)
 			}
 		}
 		if esc != "" {
@@ -161,7 +182,8 @@ func AppendText(dst []byte, text string) []byte {
 	return append(dst, text[start:]...)
 }
 
-// escapes gives the replacement of an ASCII byte that isn't plain.
+// escapes gives the replacement of an ASCII byte that isn't plain, or "" if XML
+// 1.0 cannot hold it.
 func escapes(c byte) string {
 	switch c {
 	case '&':
@@ -180,9 +202,8 @@ func escapes(c byte) string {
 		return "&#xA;"
 	case '\r':
 		return "&#xD;"
-	default:
-		return "\uFFFD"
 	}
+	return ""
 }
 
 // plain are the bytes that stand for themselves in text, unreserved those that

@@ -187,7 +187,7 @@ func TestAuthorizationHeaders(t *testing.T) {
 // TestDates: Date stands in for x-amz-date, and neither may be nonsense.
 func TestDates(t *testing.T) {
 	for date, ok := range map[string]bool{
-		"Fri, 24 May 2013 00:00:00 GMT": true, docStamp: true, "": false, "bad date": false, "2013-05-24T00:00:00Z": false, "20130524": false, "20130524T000000Z ": false,
+		"Fri, 24 May 2013 00:00:00 GMT": true, "Fri, 24 May 2013 02:00:00 +0200": true, "Fri, 24 May 2013 00:00:00 -0000": true, docStamp: true, "": false, "bad date": false, "2013-05-24T00:00:00Z": false, "20130524": false, "20130524T000000Z ": false,
 	} {
 		r := newRequest(t, http.MethodGet, target, nil)
 		s := docSigner()

@@ -3,6 +3,7 @@ package sigv4
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"ringfence/server/s3err"
 )
@@ -99,6 +100,10 @@ func headerStamp(h http.Header) (string, error) {
 		return "", err
 	}
 	if t, err := http.ParseTime(date); err == nil {
+		return t.UTC().Format(stampFormat), nil
+	}
+	// With a numeric zone, as mail has it and Python's email package writes it.
+	if t, err := time.Parse(time.RFC1123Z, date); err == nil {
 		return t.UTC().Format(stampFormat), nil
 	}
 	return date, nil // in the format of x-amz-date, or refused as such
