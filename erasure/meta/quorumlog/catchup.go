@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"ringfence/storage"
@@ -23,33 +24,57 @@ const (
 // which reads a disk that may hang.
 const joinWait = time.Second
 
+// mostStuck bounds the reads of a disk that hang, before no more are begun for
+// the sake of a catch-up.
+const mostStuck = 16
+
 // bring steps target to where source stands, while nobody commits.
-func (e *Engine) bring(ctx context.Context, source storage.KV, t *target) error {
+func (e *Engine) bring(ctx context.Context, source joint, t *target) error {
 	for {
-		done, err := e.advance(ctx, source, t)
-		if err != nil || done {
+		st, err := e.planFrom(ctx, source, t)
+		if err == nil {
+			err = e.take(ctx, t, st)
+		}
+		if err != nil || st.done {
 			return err
 		}
 	}
 }
 
-// advance makes one step and reports whether it was the last for now.
-func (e *Engine) advance(ctx context.Context, source storage.KV, t *target) (done bool, err error) {
-	s, err := openSnapshot(ctx, source)
+// planFrom makes the next step. It reads as long as it takes, but gives up on a
+// disk that hangs.
+func (e *Engine) planFrom(ctx context.Context, source joint, t *target) (step, error) {
+	var st step
+	var failure error
+	p, of := &pace{}, *t // its own copy: it may be left behind
+	err := e.attend(ctx, p, e.opts.CallWait, func() { st, failure = of.planFrom(ctx, p, source, e.rules) }, nil)
+	switch {
+	case err == nil:
+		return st, failure
+	case stuckOn(err, source.m):
+		return step{}, fmt.Errorf("%w: %w", errSource, err)
+	}
+	return step{}, err
+}
+
+func (t *target) planFrom(ctx context.Context, p *pace, source joint, r rules) (step, error) {
+	s, err := openSnapshot(ctx, p, source.m, source.kv)
 	if err != nil {
-		return false, err
+		return step{}, err
 	}
-	st, err := t.plan(ctx, s, e.rules)
-	if err := errors.Join(err, s.close()); err != nil {
-		return false, err
-	}
-	timeout, stop := e.opts.Env.After(e.opts.LagTime)
-	defer stop()
-	if err := e.apply(ctx, t.m, t.kv, st.batch, timeout); err != nil {
-		return false, err
+	st, err := t.plan(ctx, s, r)
+	return st, errors.Join(err, s.close())
+}
+
+// take has the target make a step.
+func (e *Engine) take(ctx context.Context, t *target, st step) error {
+	ctx, end := e.limit(ctx, e.opts.LagTime)
+	defer end()
+	if err := e.apply(ctx, t.m, t.kv, st.batch); err != nil {
+		return err
 	}
 	t.cell = st.cell
-	return st.done, nil
+	return nil
 }
 
 // tend looks after one disk that is out of the set. It reports whether there is
@@ -61,35 +86,64 @@ func (e *Engine) tend(ctx context.Context, m *member) (more bool, err error) {
 	}
 	joins := 0
 	for range sliceSteps {
-		source, head, err := e.source(m)
-		if err != nil {
-			return false, err
-		}
-		if t.cell.phase == phaseClean && t.cell.at.seq+joinDistance >= head && joins < joinAttempts {
+		if t.cell.phase == phaseClean && t.cell.at.seq+joinDistance >= e.head.Load() && joins < joinAttempts {
 			joined, err := e.joinSet(ctx, t)
 			if joined || err != nil {
 				return false, err
 			}
 			joins++
 		}
-		_, err = e.advance(ctx, source.kv, t)
+		source, err := e.source(m)
 		if err != nil {
-			return false, e.blame(source, m, err)
+			return false, err
 		}
-		e.mu.Lock()
-		m.behind = t.cell.at.mark()
-		e.mu.Unlock()
+		if err := e.advance(ctx, source, t); err != nil {
+			return false, e.blame(ctx, source, m, err)
+		}
 	}
 	return true, nil
+}
+
+// advance makes one step.
+func (e *Engine) advance(ctx context.Context, source joint, t *target) error {
+	st, err := e.planFrom(ctx, source, t)
+	if err != nil {
+		return err
+	}
+	if st.restart && !e.decided(ctx, st.cell.at) {
+		return errors.New("the copy would begin with a group that is not decided")
+	}
+	if err := e.take(ctx, t, st); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	t.m.behind = t.cell.at.mark()
+	e.mu.Unlock()
+	return nil
+}
+
+// decided waits until it is known whether the log keeps the point that a disk in
+// sync stands at. A copy that begins with a group which is dropped later would
+// have its disk vote for a log that no longer exists.
+func (e *Engine) decided(ctx context.Context, at point) bool {
+	if g := e.inflight.Load(); g != nil {
+		ctx, end := e.limit(ctx, e.opts.LagTime)
+		defer end()
+		select {
+		case <-g.done:
+		case <-ctx.Done():
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mode == modeServing && e.last.epoch == at.epoch && e.head.Load() >= at.seq
 }
 
 // admissible looks at a disk and gets it ready to be caught up.
 func (e *Engine) admissible(ctx context.Context, m *member) (*target, error) {
 	r := e.lookAt(ctx, m)
 	if r.stand == standCorrupt {
-		timeout, stop := e.opts.Env.After(e.opts.RecoverWait)
-		defer stop()
-		if err := e.reset(ctx, m, r.err, timeout); err != nil {
+		if err := e.reset(ctx, m, r.err); err != nil {
 			return nil, err
 		}
 		r = e.lookAt(ctx, m)
@@ -112,9 +166,9 @@ func (e *Engine) admissible(ctx context.Context, m *member) (*target, error) {
 
 // lookAt asks one disk, and remembers against it what it acknowledged.
 func (e *Engine) lookAt(ctx context.Context, m *member) report {
-	timeout, stop := e.opts.Env.After(e.opts.CallWait)
-	defer stop()
-	r := e.ask(ctx, []*member{m}, timeout)[m.slot]
+	limited, end := e.limit(ctx, e.opts.CallWait)
+	defer end()
+	r := e.ask(limited, []*member{m})[m.slot]
 	e.mu.Lock()
 	had := e.witness[m.slot]
 	suspected := m.state == stateCorrupt
@@ -138,14 +192,23 @@ type joint struct {
 // the next attempt is from another disk. If so few disks are in sync that
 // nothing can be written anyway, there may be no other: then a recovery finds
 // out who has the log, since disks out of the set may have all of it.
-func (e *Engine) blame(source joint, m *member, err error) error {
-	if !errors.Is(err, errSource) {
+//
+// A source that hangs stays in the set: whether it is good for writing is for
+// its lane to find out.
+func (e *Engine) blame(ctx context.Context, source joint, m *member, err error) error {
+	if !errors.Is(err, errSource) || ctx.Err() != nil {
 		return err
 	}
-	m.copyFrom++
-	e.suspect(source.m, source.kv, err)
+	m.copyFrom.Add(1)
+	hangs := stuckOn(err, source.m)
+	if !hangs {
+		e.suspect(source.m, source.kv, err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if hangs && slices.ContainsFunc(e.members, func(o *member) bool { return o.state == stateInSync && o.slow.Load() == 0 }) {
+		return err
+	}
 	if e.mode == modeServing && e.inSyncLocked() < e.quorum {
 		e.stopLocked(modeReadOnly, fmt.Errorf("no good disk to catch up from: %w", err), nil)
 	}
@@ -153,98 +216,94 @@ func (e *Engine) blame(source joint, m *member, err error) error {
 }
 
 // source picks a disk that has all that was acknowledged, for m to copy from.
-func (e *Engine) source(m *member) (joint, uint64, error) {
-	v, head := e.view.Load(), e.head.Load()
+func (e *Engine) source(m *member) (joint, error) {
+	v := e.view.Load()
 	if v.mode != modeServing {
-		return joint{}, 0, errors.New("not serving")
+		return joint{}, errors.New("not serving")
 	}
-	i := e.pick(v, head, m.copyFrom, 0)
-	if i < 0 {
-		return joint{}, 0, errors.New("no disk to copy from")
+	i := e.pick(v, e.head.Load(), m.copyFrom.Load(), 0)
+	if i < 0 || v.members[i].slow.Load() > mostStuck {
+		return joint{}, errors.New("no disk to copy from")
 	}
-	return joint{v.members[i], v.kvs[i]}, head, nil
+	return joint{v.members[i], v.kvs[i]}, nil
+}
+
+// admission is a last step that waits for its place between two groups.
+type admission struct {
+	t      *target
+	over   bool          // Engine.mu: nobody waits any longer, so it must not happen
+	result chan admitted // told once
+}
+
+type admitted struct {
+	joined bool
+	err    error
 }
 
 // joinSet makes the last step between two groups. It reports false when the disk
 // is too far behind for that, or the sequencer could not wait.
 func (e *Engine) joinSet(ctx context.Context, t *target) (bool, error) {
-	type outcome struct {
-		joined bool
-		err    error
-	}
-	result := make(chan outcome, 1)
+	a := &admission{t: t, result: make(chan admitted, 1)}
 	e.mu.Lock()
 	if e.mode != modeServing {
 		e.mu.Unlock()
 		return false, errors.New("not serving")
 	}
-	e.tasks = append(e.tasks, func(ctx context.Context) {
-		joined, err := e.joinBetweenGroups(ctx, t)
-		result <- outcome{joined, err}
-	})
+	e.joins = append(e.joins, a)
 	lead := e.claimLocked()
 	e.mu.Unlock()
 	if lead {
 		e.lead(context.WithoutCancel(ctx))
 	}
-	// The task is dropped when the engine stops serving.
-	timeout, stop := e.opts.Env.After(e.opts.LagTime + joinWait)
-	defer stop()
+	ctx, end := e.limit(ctx, e.opts.LagTime+joinWait)
+	defer end()
 	select {
-	case o := <-result:
+	case o := <-a.result:
 		return o.joined, o.err
-	case <-timeout:
-		return false, errors.New("the sequencer stopped")
 	case <-ctx.Done():
-		return false, ctx.Err()
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a.over = true
+	e.joins = slices.DeleteFunc(e.joins, func(o *admission) bool { return o == a })
+	return false, fmt.Errorf("join between two groups: %w", context.Cause(ctx))
 }
 
-// joinBetweenGroups runs with the lead: nothing is in flight.
-func (e *Engine) joinBetweenGroups(ctx context.Context, t *target) (bool, error) {
-	src, _, err := e.source(t.m)
+// joinBetweenGroups runs with the lead: nothing is in flight. It plans on a copy
+// of the target, since what is left behind goes on reading it.
+func (e *Engine) joinBetweenGroups(ctx context.Context, a *admission) (bool, error) {
+	src, err := e.source(a.t.m)
 	if err != nil {
 		return false, err
 	}
-	type planned struct {
-		st  step
-		err error
+	var st step
+	var failure error
+	p, of := &pace{}, *a.t
+	limited, end := e.limit(ctx, joinWait)
+	defer end()
+	if e.attend(limited, p, joinWait, func() { st, failure = of.planFrom(ctx, p, src, e.rules) }, nil) != nil {
+		// Another source may be faster, and a step beforehand makes this one smaller.
+		a.t.m.copyFrom.Add(1)
+		return false, nil
 	}
-	result := make(chan planned, 1)
-	e.opts.Env.Go(func() {
-		s, err := openSnapshot(ctx, src.kv)
-		if err != nil {
-			result <- planned{err: err}
-			return
-		}
-		st, err := t.plan(ctx, s, e.rules)
-		result <- planned{st, errors.Join(err, s.close())}
-	})
-	timeout, stop := e.opts.Env.After(joinWait)
-	defer stop()
-	select {
-	case p := <-result:
-		if p.err != nil {
-			return false, e.blame(src, t.m, p.err)
-		}
-		if !p.st.done {
-			return false, nil
-		}
-		return e.admit(ctx, t, p.st)
-	case <-timeout:
-		return false, errors.New("the last step took too long")
+	if failure != nil {
+		return false, e.blame(ctx, src, a.t.m, failure)
 	}
+	if !st.done {
+		return false, nil
+	}
+	return e.admit(ctx, a, st)
 }
 
 // admit makes the disk a member whose lane begins with the last step.
-func (e *Engine) admit(ctx context.Context, t *target, st step) (bool, error) {
+func (e *Engine) admit(ctx context.Context, a *admission, st step) (bool, error) {
 	e.mu.Lock()
-	m := t.m
-	if e.mode != modeServing || m.lane.running || st.cell.at != e.last {
+	m := a.t.m
+	if a.over || e.mode != modeServing || m.lane.running || st.cell.at != e.last {
 		e.mu.Unlock()
 		return false, nil
 	}
-	m.state, m.reason, m.kv = stateInSync, nil, t.kv
+	m.state, m.reason, m.kv = stateInSync, nil, a.t.kv
 	m.applied.Store(0) // not to be read from before the step is on it
 	e.publishLocked(nil)
 	start := e.queueLocked(m, &job{kv: m.kv, batch: st.batch, bytes: batchBytes(st.batch), at: st.cell.at})

@@ -34,6 +34,8 @@ type step struct {
 	batch *storage.Batch
 	cell  cell // after the batch
 	done  bool // the target then stands where the snapshot does
+	// restart: the target is wiped, and its point is where the snapshot stands.
+	restart bool
 }
 
 // plan makes the next step towards s.
@@ -48,6 +50,7 @@ func (t *target) plan(ctx context.Context, s *snapshot, r rules) (step, error) {
 	if err != nil {
 		return st, err
 	}
+	t.m.astray.Store(!on && t.cell.phase == phaseClean && t.cell.at.seq > 0)
 	switch {
 	case r.noRepair && t.cell.phase == phaseClean && !on:
 		// Mutant: append what the source has more, whatever went before.
@@ -78,6 +81,7 @@ func (t *target) plan(ctx context.Context, s *snapshot, r rules) (step, error) {
 func (t *target) planRestart(s *snapshot, st *step) {
 	st.batch.DeleteRange([]byte{logSpace}, []byte{userSpace + 1})
 	st.cell = cell{phase: phaseCopying, at: s.at, cursor: []byte{logSpace}}
+	st.restart = true
 }
 
 // planCopy copies keys in order. The base stays where the copy began: what was
@@ -167,7 +171,7 @@ func (t *target) planRepair(ctx context.Context, s *snapshot, st *step) error {
 // suffix finds the last point that the target's own log and the source's share,
 // and the keys that the target touched after it.
 func (t *target) suffix(ctx context.Context, s *snapshot) (common point, touched map[string]struct{}, err error) {
-	it, err := t.kv.Iter(ctx, []byte{logSpace}, []byte{logSpace + 1})
+	it, err := s.pace.iter(ctx, t.m, t.kv, []byte{logSpace}, []byte{logSpace + 1})
 	if err != nil {
 		return common, nil, err
 	}

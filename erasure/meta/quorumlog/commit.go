@@ -200,7 +200,7 @@ func (e *Engine) abandon(ctx context.Context, c *commit) (meta.Rev, error) {
 
 // claimLocked takes the lead if there is something to do and nobody has it.
 func (e *Engine) claimLocked() bool {
-	if e.leading || e.mode != modeServing || len(e.queue) == 0 && len(e.tasks) == 0 {
+	if e.leading || e.mode != modeServing || len(e.queue) == 0 && len(e.joins) == 0 {
 		return false
 	}
 	e.leading = true
@@ -212,17 +212,18 @@ func (e *Engine) claimLocked() bool {
 func (e *Engine) lead(ctx context.Context) {
 	for {
 		e.mu.Lock()
-		if e.mode != modeServing || len(e.queue) == 0 && len(e.tasks) == 0 {
+		if e.mode != modeServing || len(e.queue) == 0 && len(e.joins) == 0 {
 			e.leading = false
 			e.ringLocked()
 			e.mu.Unlock()
 			return
 		}
-		if len(e.tasks) > 0 {
-			task := e.tasks[0]
-			e.tasks = e.tasks[1:]
+		if len(e.joins) > 0 {
+			a := e.joins[0]
+			e.joins = e.joins[1:]
 			e.mu.Unlock()
-			task(ctx)
+			joined, err := e.joinBetweenGroups(ctx, a)
+			a.result <- admitted{joined, err}
 			continue
 		}
 		commits := e.takeCommitsLocked()

@@ -38,12 +38,14 @@ type Options struct {
 	LogMax uint64
 	// RecoverWait bounds how long a recovery waits for disks that don't answer.
 	// It waits for all, not only for enough of them: more voters, more evidence
-	// against a disk that forgot. Default 10 s.
+	// against a disk that forgot. Default 4 s.
 	RecoverWait time.Duration
-	// CallWait bounds how long a call waits for a recovery. Default 2 s.
+	// CallWait bounds how long a call waits for a recovery, or for a disk that it
+	// reads from. Default 2 s.
 	CallWait time.Duration
 	// LagTime and LagBytes: a disk whose lane is farther behind leaves the set
-	// until it is caught up. Defaults 5 s and 64 MiB.
+	// until it is caught up. A group that needs a disk that hangs is undecided for
+	// LagTime. Defaults 3 s and 64 MiB.
 	LagTime  time.Duration
 	LagBytes int64
 	// TendEvery is how often Run looks after disks that are out of the set.
@@ -63,9 +65,9 @@ func (o Options) withDefaults() Options {
 			*d = v
 		}
 	}
-	def(&o.RecoverWait, 10*time.Second)
+	def(&o.RecoverWait, 4*time.Second)
 	def(&o.CallWait, 2*time.Second)
-	def(&o.LagTime, 5*time.Second)
+	def(&o.LagTime, 3*time.Second)
 	def(&o.TendEvery, 500*time.Millisecond)
 	def(&o.HedgeAfter, 100*time.Millisecond)
 	if o.LagBytes <= 0 {
@@ -133,10 +135,11 @@ type sequencer struct {
 	queue    []*commit
 	queued   int64 // bytes in queue
 	leading  bool  // somebody forms a group, or one is undecided
-	tasks    []func(context.Context)
-	recovery *recovery     // running, or nil
-	retryAt  time.Time     // no new recovery before
-	bell     chan struct{} // closed when a lane falls idle; nil when nobody waits
+	joins    []*admission
+	endTend  context.CancelFunc // of the catch-up that runs, or nil
+	recovery *recovery          // running, or nil
+	retryAt  time.Time          // no new recovery before
+	bell     chan struct{}      // closed when a lane falls idle; nil when nobody waits
 }
 
 // member is a disk of the set. Engine.mu protects the last group of fields.
@@ -146,10 +149,9 @@ type member struct {
 	applied atomic.Uint64 // last seq that the disk has durably, while in sync
 	slow    atomic.Int32  // reads that outlived HedgeAfter and still run
 	probing atomic.Bool   // a look at its cells runs
+	astray  atomic.Bool   // its log was seen to have left the common one
 
-	// copyFrom turns through the disks to catch up from. It belongs to whoever
-	// holds Engine.tending.
-	copyFrom uint64
+	copyFrom atomic.Uint64 // turns through the disks to catch up from
 
 	state  memberState
 	reason error
@@ -165,7 +167,7 @@ const (
 	stateOffline memberState = iota
 	stateBlank
 	stateLagging
-	stateDivergent
+	stateDivergent // for Health only: lagging, and its log is to be repaired
 	stateCorrupt
 	stateInSync
 )
@@ -246,7 +248,13 @@ func (e *Engine) stopLocked(to mode, why error, undecided *group) {
 	for _, c := range e.queue {
 		c.finish(0, unavailable(why))
 	}
-	e.queue, e.queued, e.tasks = nil, 0, nil
+	for _, a := range e.joins {
+		a.result <- admitted{err: fmt.Errorf("not serving: %w", why)}
+	}
+	e.queue, e.queued, e.joins = nil, 0, nil
+	if e.endTend != nil {
+		e.endTend() // a recovery waits for its end
+	}
 	e.publishLocked(undecided)
 }
 
@@ -296,11 +304,14 @@ func (e *Engine) Health() meta.Health {
 		h.Reason = fmt.Sprintf("%d of %d metadata disks in sync, writing needs %d", in, len(e.members), e.quorum)
 	}
 	for _, m := range e.members {
-		at := m.behind.seq
-		if m.state == stateInSync {
+		at, state := m.behind.seq, m.state
+		switch {
+		case state == stateInSync:
 			at = m.applied.Load()
+		case state == stateLagging && m.astray.Load():
+			state = stateDivergent
 		}
-		h.Disks = append(h.Disks, meta.DiskHealth{Slot: m.slot, State: m.state.String(), Applied: meta.Rev(at)})
+		h.Disks = append(h.Disks, meta.DiskHealth{Slot: m.slot, State: state.String(), Applied: meta.Rev(at)})
 	}
 	return h
 }
@@ -330,8 +341,8 @@ func (e *Engine) Close() error {
 	}
 }
 
-// await blocks until ok, called under mu, is true, or the timeout or ctx ends.
-func (e *Engine) await(ctx context.Context, timeout <-chan time.Time, ok func() bool) bool {
+// await blocks until ok, called under mu, is true, or ctx ends.
+func (e *Engine) await(ctx context.Context, ok func() bool) bool {
 	for {
 		e.mu.Lock()
 		if ok() {
@@ -345,8 +356,6 @@ func (e *Engine) await(ctx context.Context, timeout <-chan time.Time, ok func() 
 		e.mu.Unlock()
 		select {
 		case <-bell:
-		case <-timeout:
-			return false
 		case <-ctx.Done():
 			return false
 		}

@@ -2,7 +2,9 @@ package quorumlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"ringfence/storage"
@@ -16,6 +18,7 @@ type lane struct {
 	current []*job // being applied
 	bytes   int64  // of both
 	running bool
+	hung    bool      // running, and somebody waited for it in vain
 	since   time.Time // when the oldest job that is not yet done was queued
 }
 
@@ -65,7 +68,7 @@ func (e *Engine) drain(ctx context.Context, m *member) {
 		e.mu.Lock()
 		jobs := takeLocked(&m.lane)
 		if len(jobs) == 0 {
-			m.lane.running = false
+			m.lane.running, m.lane.hung = false, false
 			e.ringLocked()
 			e.mu.Unlock()
 			return
@@ -170,18 +173,28 @@ func (e *Engine) expelLaggards(ctx context.Context) {
 	now := e.opts.Env.Now()
 	for _, m := range e.members {
 		if m.state == stateInSync && m.lane.running && now.Sub(m.lane.since) > e.opts.LagTime {
+			m.lane.hung = true
 			e.expelLocked(m, stateLagging, fmt.Errorf("no progress in %v", e.opts.LagTime))
+			e.ringLocked()
 		}
 	}
 	lead := e.claimLocked()
-	e.mu.Unlock()
 	if lead {
-		e.lead(ctx)
+		e.work.Add(1)
+	}
+	e.mu.Unlock()
+	if lead { // which may take longer than the next laggard should
+		ctx = context.WithoutCancel(ctx)
+		e.opts.Env.Go(func() {
+			defer e.work.Done()
+			e.lead(ctx)
+		})
 	}
 }
 
-// apply runs one batch through a disk's lane and waits for it.
-func (e *Engine) apply(ctx context.Context, m *member, kv storage.KV, b *storage.Batch, timeout <-chan time.Time) error {
+// apply runs one batch through a disk's lane and waits for it until ctx ends;
+// the batch goes on.
+func (e *Engine) apply(ctx context.Context, m *member, kv storage.KV, b *storage.Batch) error {
 	done := make(chan error, 1)
 	j := &job{kv: kv, batch: b, bytes: batchBytes(b), done: done}
 	e.mu.Lock()
@@ -197,10 +210,30 @@ func (e *Engine) apply(ctx context.Context, m *member, kv storage.KV, b *storage
 	select {
 	case err := <-done:
 		return err
-	case <-timeout:
-		return fmt.Errorf("apply: %w: no answer in time", storage.ErrOffline)
 	case <-ctx.Done():
+		if cause := context.Cause(ctx); errors.Is(cause, errNoAnswer) {
+			e.mu.Lock()
+			m.lane.hung = m.lane.running
+			e.mu.Unlock()
+			return fmt.Errorf("apply: %w", cause)
+		}
 		return ctx.Err()
+	}
+}
+
+// awaitLanes waits until no lane writes, but for those known to hang, and
+// remembers which do.
+func (e *Engine) awaitLanes(ctx context.Context) {
+	ctx, end := e.limit(ctx, e.opts.LagTime)
+	defer end()
+	writes := func(m *member) bool { return m.lane.running && !m.lane.hung }
+	if e.await(ctx, func() bool { return !slices.ContainsFunc(e.members, writes) }) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, m := range e.members {
+		m.lane.hung = m.lane.running
 	}
 }
 

@@ -104,20 +104,13 @@ type candidate struct {
 // recover decides what the log is. Nobody sequences while it runs: the mode is
 // not serving, and no group is undecided in memory.
 //
-// A disk that has the longest log but can't give what is in it is corrupt, and
-// then has no vote: recovery starts over without it, if enough voters are left.
+// A disk that has the longest log but can't give what is in it has no vote:
+// recovery starts over without it, if enough voters are left.
 func (e *Engine) recover(ctx context.Context) error {
-	timeout, stop := e.opts.Env.After(e.opts.RecoverWait)
-	defer stop()
-	e.await(ctx, timeout, func() bool {
-		return !slices.ContainsFunc(e.members, func(m *member) bool { return m.lane.running })
-	})
+	e.awaitLanes(ctx)
 	var failure error
-	for distrusted := []int(nil); ; {
-		reports := e.survey(ctx, timeout)
-		for _, slot := range distrusted {
-			reports[slot].stand, reports[slot].err = standCorrupt, failure
-		}
+	for doubts := []doubt(nil); ; {
+		reports := e.survey(ctx, doubts)
 		e.mu.Lock()
 		known := slices.Clone(e.witness)
 		e.mu.Unlock()
@@ -125,35 +118,40 @@ func (e *Engine) recover(ctx context.Context) error {
 		if err != nil && failure != nil {
 			return failure
 		}
-		e.noteStates(reports)
+		e.noteStates(reports, p)
 		if err != nil {
 			return err
 		}
-		bad, err := e.follow(ctx, reports, p, timeout)
+		bad, err := e.follow(ctx, reports, p)
 		if err == nil || len(bad) == 0 {
 			return err
 		}
-		distrusted, failure = append(distrusted, bad...), err
+		doubts, failure = append(doubts, bad...), err
 	}
 }
 
 // follow carries out a plan. When that fails because the log can't be read from
 // the disks that have it, it returns them.
-func (e *Engine) follow(ctx context.Context, reports []report, p recoveryPlan, timeout <-chan time.Time) (bad []int, err error) {
+func (e *Engine) follow(ctx context.Context, reports []report, p recoveryPlan) (bad []doubt, err error) {
 	last := point{}
 	if p.fresh && !e.opts.Fresh {
-		if err := e.holdNothing(ctx, timeout); err != nil {
+		if err := e.holdNothing(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if !p.fresh {
 		last = reports[p.leader].cell.at
-		if err := e.serveReads(ctx, reports, p); err != nil {
+		undecided, err := e.readTail(ctx, e.members[p.leader], reports[p.leader])
+		if err != nil {
+			err = fmt.Errorf("read the end of the log: %w", err)
+			return []doubt{{p.leader, err}}, err
+		}
+		if err := e.serveReads(reports, p, undecided); err != nil {
 			return nil, err
 		}
-		e.resetCorrupt(ctx, reports, timeout)
+		e.resetCorrupt(ctx, reports)
 	}
-	promised, err := e.promise(ctx, reports, p, timeout)
+	promised, err := e.promise(ctx, reports, p)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +162,7 @@ func (e *Engine) follow(ctx context.Context, reports []report, p recoveryPlan, t
 	barrier := link(last, p.epoch, last.seq+1, last.seq+1, nil)
 	if e.rules.noBarrier && !p.fresh {
 		barrier = last
-	} else if ready, err = e.writeBarrier(ctx, ready, barrier, p.witness, timeout); err != nil {
+	} else if ready, err = e.writeBarrier(ctx, ready, barrier, p.witness); err != nil {
 		return nil, err
 	}
 	e.serve(ready, barrier, p)
@@ -172,13 +170,14 @@ func (e *Engine) follow(ctx context.Context, reports []report, p recoveryPlan, t
 }
 
 // noteStates tells Health what was found. Disks that serve reads keep doing so.
-func (e *Engine) noteStates(reports []report) {
+func (e *Engine) noteStates(reports []report, p recoveryPlan) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, m := range e.members {
 		if m.state != stateInSync {
 			r := reports[m.slot]
 			m.state, m.reason, m.behind = r.stand.state(), r.err, r.cell.at.mark()
+			m.astray.Store(p.leader >= 0 && r.astray(reports[p.leader].cell.at))
 		}
 	}
 }
@@ -187,12 +186,8 @@ func (e *Engine) noteStates(reports []report) {
 // quorum: enough voters know what was acknowledged. What follows the last group
 // that is certainly decided is withheld. Such reads decide nothing: a commit of
 // unknown outcome that only absent disks hold may still take place later.
-func (e *Engine) serveReads(ctx context.Context, reports []report, p recoveryPlan) error {
+func (e *Engine) serveReads(reports []report, p recoveryPlan, undecided *group) error {
 	lead := reports[p.leader]
-	undecided, err := undecidedTail(ctx, lead.kv, lead.cell.at)
-	if err != nil {
-		return fmt.Errorf("read the end of the log: %w", err)
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.mode == modeClosed {
@@ -225,7 +220,7 @@ func (e *Engine) serveReads(ctx context.Context, reports []report, p recoveryPla
 // resetCorrupt wipes corrupt stores if a quorum can't be had without them: enough
 // voters know all that was acknowledged, so that nothing is lost with them. Where
 // they can be spared they are left for later.
-func (e *Engine) resetCorrupt(ctx context.Context, reports []report, timeout <-chan time.Time) {
+func (e *Engine) resetCorrupt(ctx context.Context, reports []report) {
 	usable := 0
 	for _, r := range reports {
 		if r.stand != standGone && r.stand != standCorrupt {
@@ -240,7 +235,7 @@ func (e *Engine) resetCorrupt(ctx context.Context, reports []report, timeout <-c
 		if r.stand != standCorrupt {
 			continue
 		}
-		if err := e.reset(ctx, m, r.err, timeout); err != nil {
+		if err := e.reset(ctx, m, r.err); err != nil {
 			e.opts.Log.Warn().Int("slot", m.slot).Err(err).Msg("corrupt metadata store could not be reset")
 			continue
 		}
@@ -249,13 +244,26 @@ func (e *Engine) resetCorrupt(ctx context.Context, reports []report, timeout <-c
 	}
 }
 
+// readTail is undecidedTail of a disk that may hang.
+func (e *Engine) readTail(ctx context.Context, m *member, r report) (g *group, err error) {
+	p := &pace{}
+	var tail *group
+	var failure error
+	if err := e.attend(ctx, p, e.opts.CallWait, func() { tail, failure = undecidedTail(ctx, p, m, r) }, nil); err != nil {
+		return nil, err
+	}
+	return tail, failure
+}
+
 // undecidedTail collects the keys of the groups at the end of a log that a later
 // recovery could still drop: one group at most is undecided at any time, and a
 // barrier decides what is before it only once it is decided itself.
-func undecidedTail(ctx context.Context, kv storage.KV, at point) (*group, error) {
+func undecidedTail(ctx context.Context, p *pace, m *member, r report) (*group, error) {
 	g := &group{pending: make(map[string]uint64)}
-	for seq := at.seq; seq > 0; {
-		raw, err := kv.Get(ctx, logKey(seq))
+	for seq := r.cell.at.seq; seq > 0; {
+		p.begin(m)
+		raw, err := r.kv.Get(ctx, logKey(seq))
+		p.end()
 		if errors.Is(err, storage.ErrNotFound) {
 			break // trimmed: long decided
 		}
@@ -279,7 +287,7 @@ func undecidedTail(ctx context.Context, kv storage.KV, at point) (*group, error)
 
 // promise has a quorum remember the new epoch before anything carries it, so
 // that no two recoveries use one epoch.
-func (e *Engine) promise(ctx context.Context, reports []report, p recoveryPlan, timeout <-chan time.Time) ([]candidate, error) {
+func (e *Engine) promise(ctx context.Context, reports []report, p recoveryPlan) ([]candidate, error) {
 	var all []candidate
 	batches := make(map[int]*storage.Batch)
 	for _, m := range e.members {
@@ -303,7 +311,7 @@ func (e *Engine) promise(ctx context.Context, reports []report, p recoveryPlan, 
 	if len(all) < e.quorum {
 		return nil, fmt.Errorf("%w: %d of %d can take part, writing needs %d", errTooFew, len(all), len(e.members), e.quorum)
 	}
-	done := e.applyAll(ctx, all, func(c candidate) *storage.Batch { return batches[c.m.slot] }, timeout)
+	done := e.applyAll(ctx, all, func(c candidate) *storage.Batch { return batches[c.m.slot] })
 	if len(done) < e.quorum {
 		return nil, fmt.Errorf("%w: %d of %d promised the epoch, writing needs %d", errTooFew, len(done), len(e.members), e.quorum)
 	}
@@ -317,20 +325,19 @@ func (e *Engine) promiseOf(m *member, epoch uint64) []byte {
 // gather returns the disks that stand at the end of the chosen log, brought
 // there from the leader's copy if they are fewer than a quorum. The rest is
 // caught up later, while serving. If none of those that have the log can be
-// read, it returns their slots as bad.
-func (e *Engine) gather(ctx context.Context, all []candidate, p recoveryPlan, last point) (ready []candidate, bad []int, err error) {
+// read, it returns them as bad.
+func (e *Engine) gather(ctx context.Context, all []candidate, p recoveryPlan, last point) (ready []candidate, bad []doubt, err error) {
 	var behind []candidate
-	leads := p.fresh
 	for _, c := range all {
 		if c.t.cell.phase == phaseClean && c.t.cell.at == last {
 			ready = append(ready, c)
-			leads = leads || c.m.slot == p.leader
 			continue
 		}
 		behind = append(behind, c)
 	}
-	if !leads {
-		return nil, nil, errors.New("the disk with the longest log failed during recovery")
+	if len(ready) == 0 && !p.fresh {
+		err := fmt.Errorf("the disk with the longest log failed during recovery: %w", storage.ErrOffline)
+		return nil, []doubt{{p.leader, err}}, err
 	}
 	slices.SortStableFunc(behind, func(a, b candidate) int { return int(a.t.cell.phase) - int(b.t.cell.phase) })
 	had := len(ready)
@@ -338,16 +345,13 @@ func (e *Engine) gather(ctx context.Context, all []candidate, p recoveryPlan, la
 		if len(ready) >= e.quorum {
 			break
 		}
-		err := e.bringFromAny(ctx, ready, &c.t)
+		bad, err := e.bringFromAny(ctx, ready, &c.t)
 		if err == nil {
 			ready = append(ready, c)
 			continue
 		}
 		e.opts.Log.Warn().Int("slot", c.m.slot).Err(err).Msg("disk could not be brought to the end of the metadata log")
-		if errors.Is(err, errSource) && errors.Is(err, storage.ErrCorrupt) && len(ready) == had {
-			for _, source := range ready {
-				bad = append(bad, source.m.slot)
-			}
+		if len(bad) > 0 && len(ready) == had {
 			return nil, bad, err
 		}
 	}
@@ -358,48 +362,67 @@ func (e *Engine) gather(ctx context.Context, all []candidate, p recoveryPlan, la
 	return ready, nil, nil
 }
 
-// bringFromAny tries one disk after the other to copy from.
-func (e *Engine) bringFromAny(ctx context.Context, ready []candidate, t *target) error {
+// bringFromAny tries one disk after the other to copy from, those that hung last.
+// If no source can be read, it returns them all.
+func (e *Engine) bringFromAny(ctx context.Context, ready []candidate, t *target) (bad []doubt, err error) {
+	sources := slices.Clone(ready)
+	slices.SortStableFunc(sources, func(a, b candidate) int { return int(a.m.slow.Load()) - int(b.m.slow.Load()) })
 	var failure error
-	for _, source := range ready {
-		err := e.bring(ctx, source.kv, t)
+	for _, source := range sources {
+		err := e.bring(ctx, joint{source.m, source.kv}, t)
 		if !errors.Is(err, errSource) {
-			return err
+			return nil, err
 		}
+		bad = append(bad, doubt{source.m.slot, err})
 		failure = errors.Join(failure, err)
 	}
-	return failure
+	return bad, failure
 }
 
 // writeBarrier makes the log's end as long as it is final: with it on a quorum,
 // no recovery can choose another one.
-func (e *Engine) writeBarrier(ctx context.Context, ready []candidate, at point, witness []mark, timeout <-chan time.Time) ([]candidate, error) {
+func (e *Engine) writeBarrier(ctx context.Context, ready []candidate, at point, witness []mark) ([]candidate, error) {
 	b := &storage.Batch{}
 	b.Set(logKey(at.seq), entry{at: at, first: at.seq, barrier: true}.encode())
 	b.Set(appliedKey(), cell{phase: phaseClean, at: at, witness: witness}.encode())
-	done := e.applyAll(ctx, ready, func(candidate) *storage.Batch { return b }, timeout)
+	done := e.applyAll(ctx, ready, func(candidate) *storage.Batch { return b })
 	if len(done) < e.quorum {
 		return nil, fmt.Errorf("%w: %d of %d have the barrier, writing needs %d", errTooFew, len(done), len(e.members), e.quorum)
 	}
 	return done, nil
 }
 
-// applyAll applies a batch per disk at once and returns those that have it.
-func (e *Engine) applyAll(ctx context.Context, all []candidate, batch func(candidate) *storage.Batch, timeout <-chan time.Time) []candidate {
+// applyAll applies a batch per disk at once and returns those that have it. Once
+// a quorum has, the others get as long again and a little more: they may be sick.
+func (e *Engine) applyAll(ctx context.Context, all []candidate, batch func(candidate) *storage.Batch) []candidate {
+	ctx, end := e.limit(ctx, e.opts.RecoverWait)
+	defer end()
 	type outcome struct {
 		i   int
 		err error
 	}
 	results := make(chan outcome, len(all))
+	began := e.opts.Env.Now()
 	for i, c := range all {
-		e.opts.Env.Go(func() { results <- outcome{i, e.apply(ctx, c.m, c.kv, batch(c), timeout)} })
+		e.opts.Env.Go(func() { results <- outcome{i, e.apply(ctx, c.m, c.kv, batch(c))} })
 	}
-	ok := make([]bool, len(all))
-	for range all {
-		o := <-results // apply ends by the timeout at the latest
-		ok[o.i] = o.err == nil
-		if o.err != nil {
-			e.opts.Log.Warn().Int("slot", all[o.i].m.slot).Err(o.err).Msg("disk failed during metadata recovery")
+	ok, acks := make([]bool, len(all)), 0
+	var grace <-chan time.Time
+	for n, open := 0, true; n < len(all) && open; n++ {
+		select {
+		case o := <-results: // apply ends with ctx at the latest
+			if o.err != nil {
+				e.opts.Log.Warn().Int("slot", all[o.i].m.slot).Err(o.err).Msg("disk failed during metadata recovery")
+				continue
+			}
+			ok[o.i] = true
+			if acks++; acks == e.quorum {
+				timer, stop := e.opts.Env.After(stragglers*e.opts.HedgeAfter + e.opts.Env.Now().Sub(began))
+				defer stop()
+				grace = timer
+			}
+		case <-grace:
+			open = false
 		}
 	}
 	var done []candidate
@@ -410,6 +433,9 @@ func (e *Engine) applyAll(ctx context.Context, all []candidate, batch func(candi
 	}
 	return done
 }
+
+// stragglers is how many times HedgeAfter those wait who don't decide anything.
+const stragglers = 5
 
 // serve opens the engine for commits on the disks that are ready.
 func (e *Engine) serve(ready []candidate, at point, p recoveryPlan) {

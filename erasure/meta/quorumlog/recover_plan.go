@@ -41,6 +41,12 @@ type report struct {
 	err      error // why it is gone or corrupt
 }
 
+// astray reports whether the disk certainly has what the log up to end has not:
+// it is as long, and from an earlier epoch. A shorter one may be astray too.
+func (r *report) astray(end point) bool {
+	return r.stand == standClean && r.cell.at.epoch < end.epoch && r.cell.at.seq >= end.seq
+}
+
 // recoveryPlan is what a recovery does with the reports.
 type recoveryPlan struct {
 	fresh   bool // nothing was ever committed: start the log
@@ -91,8 +97,14 @@ func decide(reports []report, known []mark, quorum int, fresh bool, r rules) (re
 		p.fresh = true
 		return p, nil
 	}
-	floor := p.elect(reports, r)
-	switch need := len(reports) - quorum + 1; {
+	floor, whole := p.elect(reports, r)
+	need := len(reports) - quorum + 1
+	if p.leader >= 0 && reports[p.leader].cell.at.mark().compare(floor) < 0 && whole > need {
+		// The votes of disks that have their log whole suffice, even if one of them
+		// forgot: what is beyond was never acknowledged.
+		floor, p.voters = mark{}, whole
+	}
+	switch {
 	case p.voters < need:
 		return p, fmt.Errorf("%w: %d of %d know their part of the log, recovery needs %d", errTooFew, p.voters, len(reports), need)
 	case p.leader < 0 || reports[p.leader].cell.at.mark().compare(floor) < 0:
@@ -106,8 +118,9 @@ func decide(reports []report, known []mark, quorum int, fresh bool, r rules) (re
 //
 // A disk whose catch-up did not end has no log to give, but it has a vote: all
 // that it ever acknowledged was in the log that it is being brought to, at or
-// before its point. The chosen log must reach floor, the last such point.
-func (p *recoveryPlan) elect(reports []report, r rules) (floor mark) {
+// before its point. The chosen log must reach floor, the last such point, unless
+// there are votes to spare. whole is how many have their log.
+func (p *recoveryPlan) elect(reports []report, r rules) (floor mark, whole int) {
 	votes := func(rep *report) bool {
 		return rep.stand == standClean || r.blankVotes && rep.stand == standEmpty
 	}
@@ -148,9 +161,10 @@ func (p *recoveryPlan) elect(reports []report, r rules) (floor mark) {
 			rep.stand, rep.err = standCorrupt, errors.New("its history differs from that of the other disks")
 			continue
 		}
-		p.voters++
+		whole++
 	}
-	return floor
+	p.voters += whole
+	return floor, whole
 }
 
 // witnesses merges what all disks remember of each other and of themselves. A

@@ -3,6 +3,7 @@ package quorumlog
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"ringfence/storage"
 )
@@ -11,6 +12,11 @@ import (
 // takes disks out of the set that hang, and brings back those that return. At
 // the end it leaves the log such that a start without a quorum can read all.
 func (e *Engine) Run(ctx context.Context) error {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watched, end := context.WithCancel(ctx)
+	defer end()
+	watching.Go(func() { e.watchLanes(watched) })
 	for {
 		more := e.Tend(ctx)
 		if more {
@@ -35,6 +41,20 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
+// watchLanes expels laggards until ctx ends, whatever else Run is at.
+func (e *Engine) watchLanes(ctx context.Context) {
+	for {
+		timer, stop := e.opts.Env.After(e.opts.TendEvery)
+		select {
+		case <-timer:
+			e.expelLaggards(ctx)
+		case <-ctx.Done():
+			stop()
+			return
+		}
+	}
+}
+
 // Tend is one round of Run: a recovery if the engine is not serving, then a
 // slice of catch-up for every disk that is out of the set. It reports whether
 // more of that can be done at once.
@@ -50,13 +70,7 @@ func (e *Engine) Tend(ctx context.Context) (more bool) {
 		}
 	}
 	for _, m := range e.outsiders() {
-		select {
-		case e.tending <- struct{}{}:
-		case <-ctx.Done():
-			return false
-		}
-		again, err := e.tend(ctx, m)
-		<-e.tending
+		again, err := e.tendAlone(ctx, m)
 		more = more || again
 		if err != nil && !errors.Is(err, storage.ErrOffline) {
 			e.opts.Log.Debug().Int("slot", m.slot).Err(err).Msg("metadata catch-up")
@@ -65,12 +79,38 @@ func (e *Engine) Tend(ctx context.Context) (more bool) {
 	return more
 }
 
-// outsiders are the disks out of the set that no write is stuck on.
+// tendAlone is tend while nobody else changes the set. It is cut short when the
+// engine stops serving: a recovery is more urgent.
+func (e *Engine) tendAlone(ctx context.Context, m *member) (more bool, err error) {
+	select {
+	case e.tending <- struct{}{}:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	defer func() { <-e.tending }()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	e.mu.Lock()
+	if e.mode != modeServing {
+		defer e.mu.Unlock()
+		return false, e.why
+	}
+	e.endTend = end
+	e.mu.Unlock()
+	more, err = e.tend(ctx, m)
+	e.mu.Lock()
+	e.endTend = nil
+	e.mu.Unlock()
+	return more, err
+}
+
+// outsiders are the disks out of the set that no write is stuck on, and not too
+// many reads.
 func (e *Engine) outsiders() (out []*member) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, m := range e.members {
-		if m.state != stateInSync && !m.lane.running {
+		if m.state != stateInSync && !m.lane.running && m.slow.Load() <= mostStuck {
 			out = append(out, m)
 		}
 	}

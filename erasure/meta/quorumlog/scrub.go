@@ -31,11 +31,13 @@ func (e *Engine) Scrub(ctx context.Context) (ScrubResult, error) {
 	var all []scrubbed
 	v := e.view.Load()
 	for i, m := range v.members {
-		s, n, err := scrubDisk(ctx, m, v.kvs[i])
+		s, n, err := e.scrubDisk(ctx, m, v.kvs[i])
 		res.Values += n
 		switch {
 		case ctx.Err() != nil:
 			return res, ctx.Err()
+		case stuckOn(err, m):
+			e.opts.Log.Warn().Int("slot", m.slot).Err(err).Msg("disk left out of the scrub of the metadata")
 		case err == nil:
 			all = append(all, s)
 		default:
@@ -71,8 +73,20 @@ func outvoted(all []scrubbed) (bad []scrubbed) {
 	return bad
 }
 
-func scrubDisk(ctx context.Context, m *member, kv storage.KV) (res scrubbed, n int64, err error) {
-	s, err := openSnapshot(ctx, kv)
+// scrubDisk gives up on a disk that hangs.
+func (e *Engine) scrubDisk(ctx context.Context, m *member, kv storage.KV) (scrubbed, int64, error) {
+	var res scrubbed
+	var n int64
+	var failure error
+	p := &pace{}
+	if err := e.attend(ctx, p, e.opts.LagTime, func() { res, n, failure = scrubDisk(ctx, p, m, kv) }, nil); err != nil {
+		return scrubbed{}, 0, err
+	}
+	return res, n, failure
+}
+
+func scrubDisk(ctx context.Context, p *pace, m *member, kv storage.KV) (res scrubbed, n int64, err error) {
+	s, err := openSnapshot(ctx, p, m, kv)
 	if err != nil {
 		return res, 0, err
 	}

@@ -17,17 +17,18 @@ var errSource = errors.New("copy source failed")
 // goroutine.
 type snapshot struct {
 	it   storage.Iter
+	pace *pace
 	at   point
 	cell cell
 }
 
-// openSnapshot fails with errSource.
-func openSnapshot(ctx context.Context, kv storage.KV) (*snapshot, error) {
-	it, err := kv.Iter(ctx, nil, nil)
+// openSnapshot fails with errSource. p sees the reads.
+func openSnapshot(ctx context.Context, p *pace, m *member, kv storage.KV) (*snapshot, error) {
+	it, err := p.iter(ctx, m, kv, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errSource, err)
 	}
-	s := &snapshot{it: it}
+	s := &snapshot{it: it, pace: p}
 	raw, ok, err := s.get(appliedKey())
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: no cell: %w", errSource, storage.ErrCorrupt)

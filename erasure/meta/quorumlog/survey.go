@@ -4,19 +4,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"slices"
 
 	"ringfence/storage"
 )
 
-// survey asks all disks what they hold and waits for every one, at most until
-// timeout: any voter that is left out is evidence that is left out.
-func (e *Engine) survey(ctx context.Context, timeout <-chan time.Time) []report {
-	return e.ask(ctx, e.members, timeout)
+// doubt is a disk that failed a recovery, and how.
+type doubt struct {
+	slot int
+	err  error
 }
 
-// ask returns reports by slot; disks not asked are gone.
-func (e *Engine) ask(ctx context.Context, members []*member, timeout <-chan time.Time) []report {
+// survey asks all disks what they hold and waits for every one, at most for
+// RecoverWait: any voter that is left out is evidence that is left out. Disks in
+// doubt have no vote.
+func (e *Engine) survey(ctx context.Context, doubts []doubt) []report {
+	ctx, end := e.limit(ctx, e.opts.RecoverWait)
+	defer end()
+	all := slices.Clone(e.members)
+	for _, d := range doubts {
+		if !errors.Is(d.err, storage.ErrCorrupt) {
+			all = slices.DeleteFunc(all, func(m *member) bool { return m.slot == d.slot })
+		}
+	}
+	reports := e.ask(ctx, all)
+	for _, d := range doubts {
+		r := &reports[d.slot]
+		if r.err = d.err; errors.Is(d.err, storage.ErrCorrupt) && r.stand != standGone {
+			r.stand = standCorrupt
+		}
+	}
+	return reports
+}
+
+// ask returns reports by slot; disks not asked, and those that don't answer
+// until ctx ends, are gone.
+func (e *Engine) ask(ctx context.Context, members []*member) []report {
 	reports := make([]report, len(e.members))
 	for i := range reports {
 		reports[i].err = errors.New("no answer")
@@ -47,8 +70,6 @@ func (e *Engine) ask(ctx context.Context, members []*member, timeout <-chan time
 		select {
 		case r := <-results:
 			reports[r.slot] = r.report
-		case <-timeout:
-			return reports
 		case <-ctx.Done():
 			return reports
 		}
@@ -56,15 +77,18 @@ func (e *Engine) ask(ctx context.Context, members []*member, timeout <-chan time
 	return reports
 }
 
-// reset wipes a disk's store, which may block on the disk.
-func (e *Engine) reset(ctx context.Context, m *member, why error, timeout <-chan time.Time) error {
+// reset wipes a disk's store and waits for that, at most for RecoverWait.
+func (e *Engine) reset(ctx context.Context, m *member, why error) error {
 	if !m.probing.CompareAndSwap(false, true) {
 		return errors.New("a read of it hangs")
 	}
 	e.opts.Log.Warn().Int("slot", m.slot).Err(why).Msg("metadata of a disk is wiped, to be rebuilt from the others")
 	result := make(chan error, 1)
+	begun := context.WithoutCancel(ctx) // half a reset helps nobody
+	ctx, end := e.limit(ctx, e.opts.RecoverWait)
+	defer end()
 	e.opts.Env.Go(func() {
-		err := m.disk.ResetKV(ctx)
+		err := m.disk.ResetKV(begun)
 		m.probing.Store(false)
 		result <- err
 	})
@@ -74,17 +98,17 @@ func (e *Engine) reset(ctx context.Context, m *member, why error, timeout <-chan
 			return fmt.Errorf("reset: %w", err)
 		}
 		return nil
-	case <-timeout:
-		return errors.New("reset: no answer")
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("reset: %w", context.Cause(ctx))
 	}
 }
 
 // holdNothing makes sure that no disk has a shard. A store whose metadata got
 // lost on all disks can be rebuilt from its shards, as long as nobody starts
 // over and then collects them as orphans.
-func (e *Engine) holdNothing(ctx context.Context, timeout <-chan time.Time) error {
+func (e *Engine) holdNothing(ctx context.Context) error {
+	ctx, end := e.limit(ctx, e.opts.RecoverWait)
+	defer end()
 	results := make(chan error, len(e.members))
 	for _, m := range e.members {
 		e.opts.Env.Go(func() {
@@ -101,10 +125,8 @@ func (e *Engine) holdNothing(ctx context.Context, timeout <-chan time.Time) erro
 			if err != nil {
 				return fmt.Errorf("start the metadata log: %w", err)
 			}
-		case <-timeout:
-			return errors.New("start the metadata log: a disk does not answer")
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("start the metadata log: %w", context.Cause(ctx))
 		}
 	}
 	return nil
