@@ -18,6 +18,12 @@ import (
 // its work is done on every disk. While a disk is away its entries wait, with
 // growing pauses, and the others pass them.
 //
+// Unlinking a file is not durable by itself, and syncing the folders of all disks
+// for every deletion would cost more than the deletion. So shards are removed
+// twice by one process: the second time when any file system has long written
+// the first one down, after which the entry goes away. Another process, since
+// there may have been a power failure in between, begins anew.
+//
 // It works on one entry at a time, which leaves the disks to the requests, and
 // goes on without a pause while there is work, so that the queue cannot grow
 // for ever.
@@ -26,6 +32,7 @@ const (
 	garbageIdle  = 5 * time.Second  // pause when nothing is due
 	garbageFirst = 10 * time.Second // pause after the first failure of an entry; doubles
 	garbageMost  = 10 * time.Minute // longest pause of an entry
+	garbageAfter = time.Minute      // from the first removal of shards to the second
 	doneKept     = 24 * time.Hour   // how long a completed upload answers again
 )
 
@@ -82,22 +89,36 @@ func (s *Store) collect(ctx context.Context, set *set) (worked bool, err error) 
 	if err := set.pins.barrier(ctx); err != nil {
 		return false, err
 	}
+	var done []meta.Op // of entries whose work is done
 	for _, g := range batch {
-		if err := ctx.Err(); err != nil {
-			return worked, fmt.Errorf("collect: %w", err)
+		if err = ctx.Err(); err != nil {
+			err = fmt.Errorf("collect: %w", err)
+			break
 		}
-		more, err := s.settle(ctx, set, g)
-		switch {
-		case err == nil:
-			worked = true
-		case errors.Is(err, errPartial):
-			worked = worked || more
-		default:
-			return worked, err
+		if len(done) > meta.MaxOps-settleOps {
+			if _, err = set.commit(ctx, meta.Group{}, nil, done); err != nil {
+				return worked, err
+			}
+			done = done[:0:0]
+		}
+		ops, more, serr := s.settle(ctx, set, g)
+		done = append(done, ops...)
+		worked = worked || more
+		if serr != nil && !errors.Is(serr, errPartial) {
+			err = serr
+			break
 		}
 	}
-	return worked, nil
+	if len(done) > 0 {
+		_, cerr := set.commit(ctx, meta.Group{}, nil, done)
+		err = errors.Join(err, cerr)
+	}
+	return worked, err
 }
+
+// settleOps bounds the operations of one entry: an index entry per blob, the
+// entry itself, and the one that follows.
+const settleOps = maxBlobs + 2
 
 // garbageFar is further ahead than anything is put off: an entry due later was
 // written while the clock was wrong.
@@ -141,38 +162,54 @@ func (s *set) garbageIn(ctx context.Context, lo, hi []byte) (batch []garbage, er
 	return batch, nil
 }
 
-// settle does the work of one entry. errPartial: some of it is left, and the
-// entry was put off; progress says whether anything was done.
-func (s *Store) settle(ctx context.Context, set *set, g garbage) (progress bool, err error) {
+// settle does the work of one entry and returns the operations that are left to
+// commit for it. errPartial: some of the work is left, and the entry was put
+// off; progress says whether anything was done.
+func (s *Store) settle(ctx context.Context, set *set, g garbage) (ops []meta.Op, progress bool, err error) {
 	if set.pins.busy(g.rec.pinID()) {
-		return false, s.putOff(ctx, set, g, errBusy)
+		return nil, false, s.putOff(ctx, set, g, errBusy)
 	}
-	var ops []meta.Op
 	switch g.rec.Kind {
-	case garbageBlobs:
-		for i := range g.rec.Blobs {
-			b := &g.rec.Blobs[i]
-			if err = set.data.remove(ctx, *b); err != nil {
-				break
-			}
-			ops = append(ops, forget(b))
-		}
+	case garbageBlobs, garbageAgain:
+		ops, err = s.removeBlobs(ctx, set, g.rec)
 	case garbageUpload:
 		progress, err = s.removeParts(ctx, set, g.rec)
 	case garbageDone:
 		ops = append(ops, meta.Op{Key: meta.PartKey(g.rec.Upload, journalPart), Delete: true})
 	default:
-		return false, s.setAside(ctx, set, g)
+		return nil, false, s.setAside(ctx, set, g)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return progress, fmt.Errorf("collect: %w", ctx.Err())
+			return nil, progress, fmt.Errorf("collect: %w", ctx.Err())
 		}
-		return progress, s.putOff(ctx, set, g, err)
+		return nil, progress, s.putOff(ctx, set, g, err)
 	}
-	ops = append(ops, meta.Op{Key: g.key, Delete: true})
-	_, err = set.commit(ctx, meta.Group{}, nil, ops)
-	return true, err
+	return append(ops, meta.Op{Key: g.key, Delete: true}), true, nil
+}
+
+// removeBlobs removes shards, for the first time or again.
+func (s *Store) removeBlobs(ctx context.Context, set *set, g *garbageRecord) (ops []meta.Op, err error) {
+	c, err := s.claim(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	for i := range g.Blobs {
+		if err := set.data.remove(ctx, g.Blobs[i]); err != nil {
+			return nil, err
+		}
+		ops = append(ops, forget(&g.Blobs[i]))
+	}
+	if g.Kind == garbageAgain && g.Epoch == c.epoch {
+		return nil, nil
+	}
+	return append(ops, s.again(c, g.Blobs)), nil
+}
+
+// again is the entry for the second removal of shards.
+func (s *Store) again(c *claim, blobs []blob) meta.Op {
+	g := garbageRecord{Kind: garbageAgain, Blobs: blobs, Epoch: c.epoch}
+	return g.op(s.now() + garbageAfter.Milliseconds())
 }
 
 // pinID names what readers of the garbage would have pinned.
@@ -219,14 +256,18 @@ func (s *Store) setAside(ctx context.Context, set *set, g garbage) error {
 	return errPartial
 }
 
-// partBatch is how many parts are removed by one commit: three operations each
-// stay within meta.MaxOps.
+// partBatch is how many parts are removed by one commit: three operations each,
+// and one for the second removal, stay within meta.MaxOps.
 const partBatch = 32
 
 // removeParts removes the parts of an upload that the entry does not keep,
 // batch by batch. A part that cannot go yet stays recorded and holds up no
 // other.
 func (s *Store) removeParts(ctx context.Context, set *set, g *garbageRecord) (progress bool, err error) {
+	c, err := s.claim(ctx, set)
+	if err != nil {
+		return false, err
+	}
 	var left error
 	next := uint16(journalPart + 1)
 	for more := true; more; {
@@ -236,6 +277,7 @@ func (s *Store) removeParts(ctx context.Context, set *set, g *garbageRecord) (pr
 			return progress, err
 		}
 		var ops []meta.Op
+		var gone []blob
 		for _, p := range parts {
 			next = uint16(p.Number) + 1
 			if b := p.Run.Blob; b != nil {
@@ -244,11 +286,15 @@ func (s *Store) removeParts(ctx context.Context, set *set, g *garbageRecord) (pr
 					continue
 				}
 				ops = append(ops, forget(b))
+				gone = append(gone, *b)
 			}
 			if !p.Run.Inline.IsZero() {
 				ops = append(ops, meta.Op{Key: meta.InlineKey(p.Run.Inline), Delete: true})
 			}
 			ops = append(ops, meta.Op{Key: meta.PartKey(g.Upload, uint16(p.Number)), Delete: true})
+		}
+		if len(gone) > 0 {
+			ops = append(ops, s.again(c, gone))
 		}
 		if len(ops) > 0 {
 			if _, err := set.commit(ctx, meta.Group{}, nil, ops); err != nil {

@@ -207,6 +207,85 @@ func TestSweepOutlivesAPowerFailure(t *testing.T) {
 	}
 }
 
+// A power failure brings back what the collector removed: its entries are still
+// there.
+func TestRemovalsOutliveAPowerFailure(t *testing.T) {
+	ts := small(t)
+	for i := range 10 {
+		key := fmt.Sprint(i)
+		ts.mustPut("b", key, text(uint64(i), 30_000))
+		if _, err := ts.Delete(t.Context(), "b", key, DeleteInput{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	up := ts.mustUpload("m")
+	for n := 1; n <= 40; n++ {
+		ts.mustPart(up, n, text(uint64(n), 20_000))
+	}
+	if err := ts.AbortUpload(t.Context(), "b", "m", up.UploadID); err != nil {
+		t.Fatal(err)
+	}
+	ts.collectAll()
+	if n := ts.shards(); n != 0 {
+		t.Fatalf("%d shards are left", n)
+	}
+	before := len(ts.engines[0].keys("g/"))
+	for epoch := range uint64(3) { // each time it is the first removal that is undone
+		if ts.powerFailure() < 10 {
+			t.Fatal("the power failure undid nothing")
+		}
+		ts.restart(10 + epoch)
+		ts.clock.Add(garbageAfter.Milliseconds())
+		ts.collectAll()
+		if n := ts.shards(); n != 0 {
+			t.Fatalf("%d shards are left", n)
+		}
+	}
+	ts.wantClean()
+	if keys := ts.engines[0].keys("g/"); before == 0 || len(keys) > 0 {
+		t.Errorf("%d entries waited, and %q are left", before, keys)
+	}
+}
+
+// The largest entry there may be fits into a commit, and so do many in a row.
+func TestGarbageOfManyBlobs(t *testing.T) {
+	ts := small(t)
+	if settleOps > meta.MaxOps || 3*partBatch+1 > meta.MaxOps {
+		t.Errorf("an entry takes %d operations, parts %d, a commit %d", settleOps, 3*partBatch+1, meta.MaxOps)
+	}
+	ts.sims[0].SetHook(func(op storagetest.Op) storagetest.Fault { // so that there is an index of damage
+		if op.Kind == storagetest.OpSealData {
+			return storagetest.Fault{Kind: storagetest.FaultFail, Err: storage.ErrNoBuffer}
+		}
+		return storagetest.Fault{}
+	})
+	g := garbageRecord{Kind: garbageBlobs}
+	for i := range 3 * maxBlobs {
+		key := fmt.Sprint(i)
+		ts.mustPut("b", key, text(uint64(i), 17_000))
+		tgt, err := ts.target(t.Context(), "b", key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, rev, err := tgt.current(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops := []meta.Op{{Key: tgt.okey, Delete: true}}
+		if g.Blobs = append(g.Blobs, *rec.Run.Blob); len(g.Blobs) == maxBlobs {
+			ops = append(ops, g.op(ts.now()))
+			g.Blobs = nil
+		}
+		if _, err := tgt.set.commit(t.Context(), meta.Group{}, []meta.Cond{{Key: tgt.okey, Rev: rev}}, ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ts.wantClean()
+	if keys := ts.engines[0].keys("g/"); len(keys) > 0 {
+		t.Errorf("entries %q are left", keys)
+	}
+}
+
 // powerFailure cuts the power until some removals were undone, and returns how
 // many shards there are.
 func (ts *testStore) powerFailure() int {

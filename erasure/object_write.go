@@ -298,7 +298,7 @@ func (r *garbageRecord) op(due int64) meta.Op {
 // UUID is an upload's.
 func (r *garbageRecord) id() storage.ShardID {
 	switch r.Kind {
-	case garbageBlobs:
+	case garbageBlobs, garbageAgain:
 		return r.Blobs[0].id()
 	case garbageUpload:
 		if r.Keep != nil {

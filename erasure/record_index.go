@@ -7,6 +7,7 @@ const (
 	garbageBlobs  = 1 // remove the shards of Blobs
 	garbageUpload = 2 // remove the parts of Upload that Keep does not name
 	garbageDone   = 3 // forget the doneRecord of Upload
+	garbageAgain  = 4 // as garbageBlobs, for the second time
 )
 
 // garbageRecord is work for later, under g/<due, ms since 1970><uuid><part>. It
@@ -18,6 +19,7 @@ type garbageRecord struct {
 	Upload storage.UUID
 	Keep   []byte // bit n of byte n/8 (from the lowest) set: part n stays; nil: none stays
 	Tries  uint64 // failed attempts so far
+	Epoch  uint64 // of the process that removed Blobs for the first time
 }
 
 func (r *garbageRecord) encode() []byte {
@@ -29,6 +31,7 @@ func (r *garbageRecord) encode() []byte {
 	e.uuid(fieldUpload, r.Upload)
 	e.bytes(fieldKeep, r.Keep)
 	e.uint(fieldTries, r.Tries)
+	e.uint(fieldEpoch, r.Epoch)
 	return e.b
 }
 
@@ -53,6 +56,8 @@ func decodeGarbage(b []byte) (*garbageRecord, error) {
 			r.Keep = append([]byte(nil), d.bytes(MaxParts/8+1)...)
 		case fieldTries:
 			r.Tries = d.uint(1 << 32)
+		case fieldEpoch:
+			r.Epoch = d.uint(1<<63 - 1)
 		}
 	}
 	if d.err != nil {

@@ -50,6 +50,7 @@ func goldens() map[string][]byte {
 	part := partRecord{Number: 3, Size: 1 << 20, ModTime: 8, Digest: goldenDigest, Run: run{Blob: &goldenBlob}}
 	done := doneRecord{Bucket: storage.UUID{0xcc}, Upload: &up, Object: &multi}
 	garbage := garbageRecord{Kind: garbageBlobs, Blobs: []blob{goldenBlob}, Tries: 2}
+	again := garbageRecord{Kind: garbageAgain, Blobs: []blob{goldenBlob}, Epoch: 5}
 	unlisted := garbageRecord{Kind: garbageUpload, Upload: upload, Keep: keepParts([]uint16{1, 9, 10000})}
 	owner := home{Bucket: storage.UUID{0xcc}, Key: "multi", Upload: upload, Part: 3}
 	unhealed := owner
@@ -63,7 +64,7 @@ func goldens() map[string][]byte {
 		"marker": (&record{Key: "gone", VersionID: "v2", DeleteMarker: true}).encode(),
 		"upload": up.encode(), "part": part.encode(), "done": done.encode(), "detached": manifest.encodeDetached(),
 		"garbage": garbage.encode(), "unlisted": unlisted.encode(), "owner": owner.encode(), "unhealed": unhealed.encode(),
-		"bucket": bucket.encode(), "shard": shard.encode(), "metadata": id.encode(),
+		"bucket": bucket.encode(), "shard": shard.encode(), "metadata": id.encode(), "again": again.encode(),
 	}
 }
 
@@ -123,7 +124,7 @@ func recode(kind string, b []byte) error {
 			return err
 		}
 		again = m.encodeDetached()
-	case "garbage", "unlisted":
+	case "garbage", "unlisted", "again":
 		r, err := decodeGarbage(b)
 		if err != nil {
 			return err

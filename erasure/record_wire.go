@@ -58,7 +58,7 @@ const (
 	fieldNumbers    protowire.Number = 49 // packed runs, see manifest
 	fieldSizes      protowire.Number = 50 // packed runs, see manifest
 	fieldDetached   protowire.Number = 51 // bool: the runs are under m/
-	fieldEpoch      protowire.Number = 52 // of a swept record: shards of earlier epochs on the disk were looked at
+	fieldEpoch      protowire.Number = 52 // of a process; in a swept record shards of earlier ones were looked at
 	fieldMetadata   protowire.Number = 53 // uuid of the set's metadata
 )
 
@@ -67,7 +67,7 @@ const (
 	maxText      = 4 << 10 // bytes of an ETag, a region, a version id
 	maxChecksums = 16
 	maxPairs     = 1024
-	maxBlobs     = 128 // of one garbage record
+	maxBlobs     = 64 // of one garbage record: what is done with all of them fits into a commit
 )
 
 var (

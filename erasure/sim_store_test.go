@@ -48,7 +48,9 @@ type simStore struct {
 	bays  []*simBay
 	pool  *storage.Pool
 	clock time.Time
-	trace hash.Hash64
+	// settled is when removals became durable by themselves.
+	settled time.Time
+	trace   hash.Hash64
 
 	engine *quorumlog.Engine
 	store  *Store
@@ -60,7 +62,7 @@ type simStore struct {
 	count   simCounts
 }
 
-type simCounts struct{ crashes, acked, unknown, reads, ghosts int }
+type simCounts struct{ crashes, acked, unknown, reads int }
 
 var simKeys = []string{"a", "a/b", "c", "\x00\xff"}
 
@@ -123,6 +125,12 @@ func (s *simStore) env() env.Env {
 	return env.Env{
 		Now: func() time.Time {
 			s.clock = s.clock.Add(300 * time.Millisecond)
+			if s.clock.Sub(s.settled) > garbageAfter/2 { // so does the file system
+				s.settled = s.clock
+				for _, b := range s.bays {
+					b.sim.SettleRemovals()
+				}
+			}
 			return s.clock
 		},
 		Rand: func(p []byte) {

@@ -81,6 +81,8 @@ func New(opts Options) (*Store, error) {
 			return nil, fmt.Errorf("new store: set %d: %w", i, err)
 		}
 		set.data = data
+		// What the process before removed may not be durable yet.
+		set.orphans.next = s.env.Now().Add(garbageAfter)
 		s.sets = append(s.sets, set)
 	}
 	return s, nil

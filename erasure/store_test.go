@@ -242,6 +242,8 @@ func (ts *testStore) wantClean() {
 	if n := ts.shards(); n != 0 {
 		ts.t.Errorf("%d shards are left", n)
 	}
+	ts.clock.Add(garbageAfter.Milliseconds())
+	ts.collectAll() // for the second time
 	for _, e := range ts.engines {
 		for _, space := range []string{"o/", "u/", "i/", "m/", "h/"} {
 			if keys := e.keys(space); len(keys) > 0 {
