@@ -82,7 +82,7 @@ func open(ctx context.Context, o Options) (_ *Disk, err error) {
 		return nil, err
 	}
 	d := &Disk{opts: o, identity: identity, lock: lock, bufs: bufs, bufsDone: bufsDone}
-	d.presence.Store(&p)
+	d.presence.Store(p)
 	d.log = o.Log.With().Str("disk", o.Root).Logger()
 	d.fault.log = d.log
 	d.space = space{stats: o.Backend.Stats, now: o.Env.Now, percent: o.FullPercent}
@@ -188,7 +188,7 @@ func (d *Disk) check() error {
 	}
 	err := d.opts.Backend.Check()
 	if err == nil {
-		err = d.presence.Load().check()
+		err = d.present()
 	}
 	switch {
 	case err == nil:
@@ -202,9 +202,21 @@ func (d *Disk) check() error {
 	return err
 }
 
+// present looks for the names. A name that is gone while what to look for
+// changed says nothing: ResetKV took it away.
+func (d *Disk) present() error {
+	for {
+		p := d.presence.Load()
+		if err := p.check(); err == nil || d.presence.Load() == p {
+			return err
+		}
+	}
+}
+
 // Close implements storage.Disk. Readers that are still open stay usable. It
-// waits a bounded time for the metadata store; if that is stuck the error says
-// so and its memory is lost.
+// waits a bounded time for the metadata store. If that is stuck the error says
+// so, and the disk stays locked, so that nobody opens it, until the hardware
+// has answered what the store asked of it.
 func (d *Disk) Close() error {
 	if d.fault.closed.Swap(true) {
 		return nil
@@ -218,7 +230,23 @@ func (d *Disk) Close() error {
 	if d.opts.MetaCache == nil {
 		d.cache.Close()
 	}
-	err = errors.Join(err, d.opts.Backend.Close(), d.lock.Close())
+	if err == nil {
+		err = d.lock.Close()
+	} else {
+		d.opts.Env.Go(func() { d.unlockLate(k) })
+	}
+	err = errors.Join(err, d.opts.Backend.Close())
 	d.bufsDone()
 	return d.wrap("close", err)
+}
+
+// unlockLate gives the disk to whoever wants it once k came to its end, if
+// ever. Nobody waits for it: it would be for the hardware.
+func (d *Disk) unlockLate(k *kv) {
+	<-k.buried
+	if err := d.lock.Close(); err != nil {
+		d.log.Warn().Err(err).Msg("release lock")
+		return
+	}
+	d.log.Info().Msg("metadata store came to its end after all")
 }

@@ -15,11 +15,18 @@
 // # Faults
 //
 // One sick disk must never hurt the process. Pebble ends the process when a
-// commit fails; here its logger ends the goroutine instead, every write to
-// Pebble runs in a goroutine that reports how it ended, and a database that
-// failed serves nothing more, since the write that failed can be read in it.
-// A fence between Pebble and the file system makes sure that a database which
-// can't be closed can't write either once its folder is given to another one.
+// commit fails, and panics where nobody can recover when it can't replace its
+// log. So a fence between Pebble and the file system keeps failed writes from
+// it: the first one ends the store, and what Pebble does from then on goes
+// nowhere, and succeeds. A database that failed serves nothing more, since the
+// write that failed can be read in it. For what is left, its logger ends the
+// goroutine rather than the process, and every write to Pebble runs in a
+// goroutine that reports how it ended. The fence also makes sure that a database
+// which can't be closed can't write once its folder is given to another one.
+//
+// A corrupt metadata store is wiped and rebuilt by those who hear of it. So it
+// is called corrupt on proof only: a checksum, a size, a file that is missing
+// when the store is opened. All else that goes wrong is a failure of the disk.
 //
 // Faults are of three kinds, and each is final for its part until the disk is
 // opened again: the disk is gone (someone removed, moved or emptied the

@@ -33,5 +33,8 @@ func LogRecord(number uint32, synced uint64, payload []byte) []byte {
 	return b
 }
 
+// SetManifestBytes makes MANIFESTs be replaced when they are that long.
+func (o *Options) SetManifestBytes(n int64) { o.manifestBytes = n }
+
 // CachedShards is how many shards the disk keeps open.
 func (d *Disk) CachedShards() int { return d.fds.size() }

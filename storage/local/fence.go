@@ -13,36 +13,81 @@ import (
 // errFenced is what a database gets from its file system once it is fenced off.
 var errFenced = errors.New("metadata store was fenced off")
 
-// fence stands between one opened database and the file system. A database
-// that failed may be impossible to close: one of its goroutines ended while
-// others wait for it. Once the fence is shut nothing of it can reach the disk,
-// so that its folder can be given to a new one, and its files are closed.
+// fence stands between one opened database and the file system. It does what
+// Pebble relies on its caller for, and can't be told otherwise.
+//
+// Once it is shut, nothing of the database can reach the disk, so that its
+// folder can be given to a new one, and its files are closed: a database that
+// failed may be impossible to close, when one of its goroutines ended while
+// others wait for it.
+//
+// And Pebble never hears of a failed write, unless it is one of those it can
+// cope with, of a table. All others make it panic or end a goroutine: those of
+// logs while a mutex is unlocked that a deferred call unlocks again, which ends
+// the process whatever recovers; those of folder syncs in goroutines of its own.
+// So the fence reports a failed write to its owner, who ends the store, and
+// turns into a void: from then on writes and removals do nothing and succeed.
+// Pebble goes on to where it can be closed. Nothing is acknowledged meanwhile,
+// because the store ended before the void began.
 type fence struct {
 	vfs.FS
-	// manifestSynced is told how much of a MANIFEST is durable.
-	manifestSynced func(number, length uint64)
+	hooks fenceHooks
 
 	mu     sync.Mutex // protects the fields below
 	idle   *sync.Cond
 	ops    int // running
 	shut   bool
+	void   bool                   // always when shut
 	opened map[io.Closer]struct{} // files and locks
 }
 
-func newFence(fs vfs.FS, manifestSynced func(number, length uint64)) *fence {
-	f := &fence{FS: fs, manifestSynced: manifestSynced, opened: make(map[io.Closer]struct{})}
+// fenceHooks are how a fence talks to its owner. Both may be called by any
+// goroutine of Pebble.
+type fenceHooks struct {
+	// manifestSynced is told how much of a MANIFEST is durable.
+	manifestSynced func(number, length uint64)
+	// writeFailed is told of a failed write that Pebble can't cope with. When
+	// it returns, no write may be acknowledged any more.
+	writeFailed func(err error)
+}
+
+func newFence(fs vfs.FS, hooks fenceHooks) *fence {
+	f := &fence{FS: fs, hooks: hooks, opened: make(map[io.Closer]struct{})}
 	f.idle = sync.NewCond(&f.mu)
 	return f
 }
 
-// enter begins an operation; leave ends it.
-func (f *fence) enter() error {
+// read runs an operation that changes nothing.
+func (f *fence) read(op func() error) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.shut {
+		f.mu.Unlock()
 		return errFenced
 	}
 	f.ops++
+	f.mu.Unlock()
+	defer f.leave()
+	return op()
+}
+
+// change runs an operation that changes something, or none in the void. The
+// failure of a vital one is reported to the owner, and is success for Pebble.
+func (f *fence) change(vital bool, op func() error) error {
+	f.mu.Lock()
+	if f.void {
+		f.mu.Unlock()
+		return nil
+	}
+	f.ops++
+	f.mu.Unlock()
+	err := func() error {
+		defer f.leave()
+		return op()
+	}()
+	if err == nil || !vital {
+		return err
+	}
+	f.failed(err)
 	return nil
 }
 
@@ -55,19 +100,24 @@ func (f *fence) leave() {
 	}
 }
 
-func (f *fence) do(op func() error) error {
-	if err := f.enter(); err != nil {
-		return err
-	}
-	defer f.leave()
-	return op()
+// failed ends the store and begins the void, in that order.
+func (f *fence) failed(err error) {
+	f.hooks.writeFailed(err)
+	f.begin()
+}
+
+// begin begins the void. The store must have ended.
+func (f *fence) begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.void = true
 }
 
 // close lets nothing more through, waits for what is running, which may hang
 // with the hardware, and closes what was left open.
 func (f *fence) close() error {
 	f.mu.Lock()
-	f.shut = true
+	f.shut, f.void = true, true
 	for f.ops > 0 {
 		f.idle.Wait()
 	}
@@ -81,7 +131,7 @@ func (f *fence) close() error {
 	return errors.Join(errs...)
 }
 
-// keep registers what was opened.
+// keep registers what was opened, during the operation that did.
 func (f *fence) keep(c io.Closer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,17 +150,41 @@ func (f *fence) closeKept(c io.Closer) error {
 	return c.Close()
 }
 
-func (f *fence) file(open func() (vfs.File, error)) (vfs.File, error) {
-	if err := f.enter(); err != nil {
+// copes reports whether Pebble copes with failed writes of a file: it writes
+// tables and blobs anew, under another name, and doesn't know the witness.
+func (f *fence) copes(name string) bool {
+	return strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob") || f.FS.PathBase(name) == nameWitness
+}
+
+// opening opens a file to read it.
+func (f *fence) opening(open func() (vfs.File, error)) (vfs.File, error) {
+	var file vfs.File
+	if err := f.read(func() (err error) { file, err = f.kept(open); return err }); err != nil {
 		return nil, err
 	}
-	defer f.leave() // before that, close can't take the list of opened files
+	return &fencedFile{File: file, fence: f}, nil
+}
+
+// creating opens a file to write it. In the void it is one of the void.
+func (f *fence) creating(name string, open func() (vfs.File, error)) (vfs.File, error) {
+	vital := !f.copes(name)
+	var file vfs.File
+	if err := f.change(vital, func() (err error) { file, err = f.kept(open); return err }); err != nil {
+		return nil, err
+	}
+	if file == nil {
+		file = voidFile{name: f.FS.PathBase(name)}
+	}
+	return &fencedFile{File: file, fence: f, vital: vital}, nil
+}
+
+func (f *fence) kept(open func() (vfs.File, error)) (vfs.File, error) {
 	file, err := open()
 	if err != nil {
 		return nil, err
 	}
 	f.keep(file)
-	return &fencedFile{File: file, fence: f}, nil
+	return file, nil
 }
 
 // Create implements vfs.FS. A marker says which MANIFEST counts, and Pebble makes
@@ -118,7 +192,7 @@ func (f *fence) file(open func() (vfs.File, error)) (vfs.File, error) {
 // entry; so that the marker is never the only one, the folder is synced before
 // it is made as well.
 func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return f.file(func() (vfs.File, error) {
+	return f.creating(name, func() (vfs.File, error) {
 		if strings.HasPrefix(f.FS.PathBase(name), "marker.") {
 			if err := syncFolder(f.FS, f.FS.PathDir(name)); err != nil {
 				return nil, err
@@ -126,7 +200,7 @@ func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 		}
 		file, err := f.FS.Create(name, c)
 		if number, ok := manifestNumber(f.FS.PathBase(name)); ok && err == nil {
-			file = &manifestFile{File: file, number: number, synced: f.manifestSynced}
+			file = &manifestFile{File: file, number: number, synced: f.hooks.manifestSynced}
 		}
 		return file, err
 	})
@@ -142,61 +216,68 @@ func syncFolder(fs vfs.FS, name string) error {
 
 // Link implements vfs.FS.
 func (f *fence) Link(oldname, newname string) error {
-	return f.do(func() error { return f.FS.Link(oldname, newname) })
+	return f.change(true, func() error { return f.FS.Link(oldname, newname) })
 }
 
 // Open implements vfs.FS.
 func (f *fence) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	return f.file(func() (vfs.File, error) { return f.FS.Open(name, opts...) })
+	return f.opening(func() (vfs.File, error) { return f.FS.Open(name, opts...) })
 }
 
 // OpenReadWrite implements vfs.FS.
 func (f *fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	return f.file(func() (vfs.File, error) { return f.FS.OpenReadWrite(name, c, opts...) })
+	return f.creating(name, func() (vfs.File, error) { return f.FS.OpenReadWrite(name, c, opts...) })
 }
 
-// OpenDir implements vfs.FS.
+// OpenDir implements vfs.FS. The folder is to be synced.
 func (f *fence) OpenDir(name string) (vfs.File, error) {
-	return f.file(func() (vfs.File, error) { return f.FS.OpenDir(name) })
+	return f.creating(name, func() (vfs.File, error) { return f.FS.OpenDir(name) })
 }
 
-// Remove implements vfs.FS.
+// List implements vfs.FS. Pebble lists its folder in the middle of opening,
+// when its goroutines work already and it must not fail any more.
+func (f *fence) List(dir string) (names []string, err error) {
+	err = f.change(true, func() (err error) { names, err = f.FS.List(dir); return err })
+	return names, err
+}
+
+// Remove implements vfs.FS. Pebble copes with what it can't remove.
 func (f *fence) Remove(name string) error {
-	return f.do(func() error { return f.FS.Remove(name) })
+	return f.change(false, func() error { return f.FS.Remove(name) })
 }
 
 // RemoveAll implements vfs.FS.
 func (f *fence) RemoveAll(name string) error {
-	return f.do(func() error { return f.FS.RemoveAll(name) })
+	return f.change(false, func() error { return f.FS.RemoveAll(name) })
 }
 
 // Rename implements vfs.FS.
 func (f *fence) Rename(oldname, newname string) error {
-	return f.do(func() error { return f.FS.Rename(oldname, newname) })
+	return f.change(true, func() error { return f.FS.Rename(oldname, newname) })
 }
 
 // ReuseForWrite implements vfs.FS.
 func (f *fence) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return f.file(func() (vfs.File, error) { return f.FS.ReuseForWrite(oldname, newname, c) })
+	return f.creating(newname, func() (vfs.File, error) { return f.FS.ReuseForWrite(oldname, newname, c) })
 }
 
 // MkdirAll implements vfs.FS.
 func (f *fence) MkdirAll(dir string, perm os.FileMode) error {
-	return f.do(func() error { return f.FS.MkdirAll(dir, perm) })
+	return f.change(true, func() error { return f.FS.MkdirAll(dir, perm) })
 }
 
-// Lock implements vfs.FS.
+// Lock implements vfs.FS. It is the first thing that Pebble does.
 func (f *fence) Lock(name string) (io.Closer, error) {
-	if err := f.enter(); err != nil {
-		return nil, err
-	}
-	defer f.leave()
-	inner, err := f.FS.Lock(name)
+	l := &fencedLock{}
+	err := f.read(func() (err error) {
+		if l.Closer, err = f.FS.Lock(name); err == nil {
+			f.keep(l)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	l := &fencedLock{Closer: inner}
-	f.keep(l)
 	return closerFunc(func() error { return f.closeKept(l) }), nil
 }
 
@@ -210,68 +291,3 @@ type closerFunc func() error
 
 // Close implements io.Closer.
 func (c closerFunc) Close() error { return c() }
-
-// fencedFile is an open file behind the fence.
-type fencedFile struct {
-	vfs.File
-	fence *fence
-}
-
-// Close implements io.Closer.
-func (f *fencedFile) Close() error { return f.fence.closeKept(f.File) }
-
-// Read implements io.Reader.
-func (f *fencedFile) Read(p []byte) (n int, err error) {
-	err = f.fence.do(func() error { n, err = f.File.Read(p); return err })
-	return n, err
-}
-
-// ReadAt implements io.ReaderAt.
-func (f *fencedFile) ReadAt(p []byte, off int64) (n int, err error) {
-	err = f.fence.do(func() error { n, err = f.File.ReadAt(p, off); return err })
-	return n, err
-}
-
-// Write implements io.Writer.
-func (f *fencedFile) Write(p []byte) (n int, err error) {
-	err = f.fence.do(func() error { n, err = f.File.Write(p); return err })
-	return n, err
-}
-
-// WriteAt implements io.WriterAt.
-func (f *fencedFile) WriteAt(p []byte, off int64) (n int, err error) {
-	err = f.fence.do(func() error { n, err = f.File.WriteAt(p, off); return err })
-	return n, err
-}
-
-// Preallocate implements vfs.File.
-func (f *fencedFile) Preallocate(off, length int64) error {
-	return f.fence.do(func() error { return f.File.Preallocate(off, length) })
-}
-
-// Stat implements vfs.File.
-func (f *fencedFile) Stat() (fi vfs.FileInfo, err error) {
-	err = f.fence.do(func() error { fi, err = f.File.Stat(); return err })
-	return fi, err
-}
-
-// Sync implements vfs.File.
-func (f *fencedFile) Sync() error { return f.fence.do(f.File.Sync) }
-
-// SyncData implements vfs.File.
-func (f *fencedFile) SyncData() error { return f.fence.do(f.File.SyncData) }
-
-// SyncTo implements vfs.File.
-func (f *fencedFile) SyncTo(length int64) (full bool, err error) {
-	err = f.fence.do(func() error { full, err = f.File.SyncTo(length); return err })
-	return full, err
-}
-
-// Prefetch implements vfs.File.
-func (f *fencedFile) Prefetch(off, length int64) error {
-	return f.fence.do(func() error { return f.File.Prefetch(off, length) })
-}
-
-// Fd implements vfs.File. Pebble only asks whether there is one, to decide
-// whether preallocation works.
-func (f *fencedFile) Fd() uintptr { return f.File.Fd() }

@@ -230,7 +230,9 @@ func format(ctx context.Context, o Options, id storage.Identity) error {
 	return o.Backend.Check()
 }
 
-// makeFolders creates what is missing of meta/ and shards/, durably.
+// makeFolders creates what is missing of meta/ and shards/, and makes all of it
+// durable: what is there may have been made a moment before the power failed
+// the last time, and never have got to the disk.
 func makeFolders(ctx context.Context, b storage.Backend) error {
 	for _, name := range []string{nameMeta, nameShards} {
 		if err := b.Mkdir(ctx, name); err != nil {
@@ -245,19 +247,15 @@ func makeFolders(ctx context.Context, b storage.Backend) error {
 	for _, e := range entries {
 		have[nameShards+"/"+e.Name()] = true
 	}
-	missing := false
 	for n := range folders {
 		if name := folderName(n); !have[name] {
-			missing = true
 			if err := b.Mkdir(ctx, name); err != nil {
 				return err
 			}
 		}
 	}
-	if missing {
-		if err := b.SyncDir(ctx, nameShards); err != nil {
-			return err
-		}
+	if err := b.SyncDir(ctx, nameShards); err != nil {
+		return err
 	}
 	return b.SyncDir(ctx, ".")
 }

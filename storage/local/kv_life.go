@@ -1,9 +1,11 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +50,7 @@ func (d *Disk) openKV() *kv {
 		over:   make(chan struct{}),
 		buried: make(chan struct{}),
 	}
-	k.fence = newFence(d.opts.MetaFS, k.manifestSynced)
+	k.fence = newFence(d.opts.MetaFS, fenceHooks{manifestSynced: k.manifestSynced, writeFailed: k.writeFailed})
 	k.witness = witness{fs: k.fence, dir: d.opts.path(nameMeta)}
 	k.users.init()
 	var db *pebble.DB
@@ -79,19 +81,30 @@ func (d *Disk) openKV() *kv {
 // that is used.
 func (k *kv) openPebble(dir string, o *pebble.Options) (*pebble.DB, error) {
 	exists, err := checkMeta(k.fence, dir)
-	if err != nil {
-		return nil, err
+	if err = cmp.Or(k.ended(), err); err != nil {
+		return nil, err // in the void there seems to be none
 	}
 	if !exists {
 		fresh, err := pebble.Open(dir, o.Clone())
 		if err != nil {
 			return nil, err
 		}
-		if err := fresh.Close(); err != nil {
+		if err := cmp.Or(fresh.Close(), k.ended()); err != nil {
 			return nil, err
 		}
 	}
 	return pebble.Open(dir, o)
+}
+
+// writeFailed hears of a failed write from the fence. It is never damage: what
+// is missing or in the way shows when the store is opened the next time.
+func (k *kv) writeFailed(err error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		if gone := k.disk.check(); gone != nil {
+			err = gone
+		}
+	}
+	k.end(blame(fmt.Errorf("write: %w", err)))
 }
 
 // manifestSynced keeps the witness up to date. Without it damage may go
@@ -137,6 +150,11 @@ func (k *kv) end(cause error) {
 		return
 	}
 	close(k.over)
+	if !errors.Is(cause, errReset) && !k.disk.fault.closed.Load() {
+		// Nothing more gets to the disk, and what waits in Pebble for a flush
+		// that fails again and again gets through.
+		k.fence.begin()
+	}
 	switch {
 	case errors.Is(cause, storage.ErrOffline), errors.Is(cause, errReset):
 	case errors.Is(cause, storage.ErrFull):
@@ -170,19 +188,11 @@ func (k *kv) enter() error {
 // lost a goroutine waits for ever. After CloseTimeout it goes on without.
 func (k *kv) bury() {
 	timeout := k.disk.opts.CloseTimeout
-	if !k.users.close(k.disk, timeout) {
+	left := k.users.close(k.disk, timeout)
+	if !left {
 		k.log.Warn().Msg("metadata store: still in use, closing its files under its users")
-	} else if k.db != nil {
-		var err error
-		closed := wait(k.disk.opts.Env, timeout, func() { err = k.db.Close() }, func(r any) {
-			k.log.Debug().Interface("panic", r).Msg("metadata store: close")
-		})
-		switch {
-		case !closed:
-			k.log.Warn().Msg("metadata store: pebble doesn't close, leaving its memory behind")
-		case err != nil:
-			k.log.Debug().Err(err).Msg("metadata store: close")
-		}
+	} else if !k.closePebble(timeout) {
+		k.log.Warn().Msg("metadata store: pebble doesn't close, leaving its memory behind")
 	}
 	if err := k.witness.close(); err != nil {
 		k.log.Debug().Err(err).Msg("metadata store: close " + nameWitness)
@@ -191,6 +201,25 @@ func (k *kv) bury() {
 		k.log.Debug().Err(err).Msg("metadata store: close files")
 	}
 	close(k.buried)
+	if !left {
+		// It can't do harm any more, but it takes memory.
+		<-k.users.empty
+		k.closePebble(0)
+	}
+}
+
+// closePebble reports whether Pebble closed within the time, if that is not 0.
+func (k *kv) closePebble(timeout time.Duration) bool {
+	if k.db == nil {
+		return true
+	}
+	return wait(k.disk.opts.Env, timeout, func() {
+		if err := k.db.Close(); err != nil {
+			k.log.Debug().Err(err).Msg("metadata store: close")
+		}
+	}, func(r any) {
+		k.log.Debug().Interface("panic", r).Msg("metadata store: close")
+	})
 }
 
 // awaitEnd waits until nothing of the store can touch the disk any more.
@@ -256,22 +285,24 @@ func (d *Disk) replaceKV(between func() error) error {
 	if err := between(); err != nil {
 		return d.writeFailed("wipe metadata store", err)
 	}
-	p, err := newPresence(d.opts)
+	p, err := d.presence.Load().withoutMeta().with(d.opts.path(nameMeta))
 	if err != nil {
 		return err
 	}
-	d.presence.Store(&p)
+	d.presence.Store(p)
 	next := d.openKV()
 	d.meta.Store(next)
 	return next.ended()
 }
 
-// wipeMeta puts an empty meta/ in place of what is there.
+// wipeMeta puts an empty meta/ in place of what is there, if it is: an earlier
+// attempt may have failed half way.
 func (d *Disk) wipeMeta(ctx context.Context) error {
 	if err := d.opts.MetaFS.RemoveAll(d.opts.path(nameOld)); err != nil {
 		return err
 	}
-	if err := d.opts.MetaFS.Rename(d.opts.path(nameMeta), d.opts.path(nameOld)); err != nil {
+	d.presence.Store(d.presence.Load().withoutMeta()) // others seal shards meanwhile, and look for meta/
+	if err := d.opts.MetaFS.Rename(d.opts.path(nameMeta), d.opts.path(nameOld)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := d.opts.Backend.Mkdir(ctx, nameMeta); err != nil {

@@ -45,6 +45,8 @@ type Options struct {
 	// Pool is where trailers are read to. The disk makes a small one of its own
 	// if nil.
 	Pool *storage.Pool
+
+	manifestBytes int64 // from which size on a MANIFEST is replaced; 8 MiB if 0
 }
 
 const ownPoolBytes = 4 << 20
@@ -61,6 +63,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MemTableBytes == 0 {
 		o.MemTableBytes = 2 << 20
+	}
+	if o.manifestBytes == 0 {
+		o.manifestBytes = 8 << 20
 	}
 	if o.FullPercent == 0 {
 		o.FullPercent = 95

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -51,13 +53,13 @@ func (d *Disk) pebbleOptions(k *kv) *pebble.Options {
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,
 		LBaseMaxBytes:               64 << 20,
-		MaxManifestFileSize:         8 << 20,
+		MaxManifestFileSize:         d.opts.manifestBytes,
 		MaxOpenFiles:                512,
 		CompactionConcurrencyRange:  func() (lower, upper int) { return 1, 1 },
 		EventListener: &pebble.EventListener{
 			BackgroundError: k.backgroundError,
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				k.end(fmt.Errorf("%w: %s: %w", storage.ErrCorrupt, info.Path, info.Details))
+				k.end(metaError(fmt.Errorf("%s: %w", info.Path, info.Details)))
 			},
 		},
 	}
@@ -106,45 +108,82 @@ func fatalCause(format string, args []any) error {
 	return fmt.Errorf("%w: %s", storage.ErrFailed, text)
 }
 
-// backgroundError hears of failed flushes and compactions.
+// pauseEnded is how long background work that failed waits once the store has
+// ended. Pebble would try it again at once, until it is closed, if ever.
+const pauseEnded = 100 * time.Millisecond
+
+// backgroundError hears of failed flushes and compactions. Pebble may hold its
+// mutex meanwhile: only in a store that ended may this take time.
 func (k *kv) backgroundError(err error) {
-	n := k.backgroundErrors.Add(1)
-	if k.ended() == nil {
-		k.log.Error().Err(err).Int32("count", n).Msg("metadata store: background work failed")
+	if k.ended() != nil {
+		pause, stop := k.disk.opts.Env.After(pauseEnded)
+		defer stop()
+		if pause != nil { // as in simulation
+			<-pause
+		}
+		return
 	}
+	n := k.backgroundErrors.Add(1)
+	k.log.Error().Err(err).Int32("count", n).Msg("metadata store: background work failed")
 	if n >= maxBackgroundErrors {
 		k.end(metaError(fmt.Errorf("background work failed %d times: %w", n, err)))
 	}
 }
 
-// metaError classifies what Pebble says while it runs.
+// metaError classifies what Pebble says while it runs. A file that is missing
+// is not called damage: the whole folder may be away for a moment, and whoever
+// opens the store the next time sees what is there.
 func metaError(err error) error {
-	if pebble.IsCorruptionError(err) {
+	if pebble.IsCorruptionError(err) && !errors.Is(err, fs.ErrNotExist) && !sysError(err) {
 		return mark(storage.ErrCorrupt, err)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return mark(storage.ErrCorrupt, err) // a file that should be there
-	}
-	return classify(err)
+	return blame(err)
 }
 
-// openError classifies why a store couldn't be opened. What the device or the
-// process is to blame for mustn't be taken for damage, which would be answered
-// by wiping; everything else is damage.
+// openError classifies why a store couldn't be opened, on a disk that is there.
+// Damage is answered by wiping, so it takes proof: everything else is a failure
+// of the device or the process, or something nobody thought of.
 func openError(err error) error {
-	var errno syscall.Errno
+	damaged := pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist)
+	for _, proof := range damageProofs {
+		damaged = damaged || strings.Contains(err.Error(), proof)
+	}
 	switch {
-	case pebble.IsCorruptionError(err), errors.Is(err, storage.ErrCorrupt):
+	case errors.Is(err, storage.ErrCorrupt): // our own checks
+		return err
+	case damaged && !sysError(err):
 		return mark(storage.ErrCorrupt, err)
-	case strings.Contains(err.Error(), "format major version"):
-		return mark(storage.ErrFailed, err) // of a later release
-	case errors.As(err, &errno) && errno != syscall.ENOENT:
-		return classify(err)
 	}
-	for _, s := range []error{storage.ErrFailed, storage.ErrFull, storage.ErrOffline} {
-		if errors.Is(err, s) {
-			return err
-		}
+	return blame(err)
+}
+
+// damageProofs are in the text of errors that prove damage, but that Pebble
+// doesn't mark.
+var damageProofs = []string{"object size mismatch"}
+
+// sysError reports whether a system call failed, except for a missing file,
+// anywhere in what err wraps. Pebble marks some of these as corruption.
+func sysError(err error) bool {
+	switch e := err.(type) {
+	case nil:
+		return false
+	case syscall.Errno:
+		return e != syscall.ENOENT
+	case interface{ Unwrap() error }:
+		return sysError(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), sysError)
 	}
-	return mark(storage.ErrCorrupt, err)
+	return false
+}
+
+// blame makes what is not damage say whether the disk is full, gone or failed.
+func blame(err error) error {
+	switch {
+	case errors.Is(err, storage.ErrOffline):
+		return err
+	case errors.Is(classify(err), storage.ErrFull):
+		return mark(storage.ErrFull, err)
+	}
+	return mark(storage.ErrFailed, err)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -16,23 +17,33 @@ import (
 // about a microsecond each, tell.
 type presence struct {
 	fs    vfs.FS
-	paths [2]string
-	ids   [2]fileID
+	paths []string
+	ids   []fileID
 }
 
 // fileID is a file's identity; zero where the file system has none.
 type fileID struct{ dev, ino uint64 }
 
-func newPresence(o Options) (presence, error) {
-	p := presence{fs: o.MetaFS, paths: [2]string{o.path(nameA), o.path(nameMeta)}}
-	for i, path := range p.paths {
-		fi, err := p.fs.Stat(path)
-		if err != nil {
-			return presence{}, fmt.Errorf("stat %s: %w", path, err)
-		}
-		p.ids[i] = idOf(fi)
+// newPresence takes what is there now for what belongs there.
+func newPresence(o Options) (*presence, error) {
+	p, err := (&presence{fs: o.MetaFS}).with(o.path(nameA))
+	if err != nil {
+		return nil, err
 	}
-	return p, nil
+	return p.with(o.path(nameMeta))
+}
+
+func (p *presence) with(path string) (*presence, error) {
+	fi, err := p.fs.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("stat %s: %w", path, err)
+	}
+	return &presence{fs: p.fs, paths: append(slices.Clone(p.paths), path), ids: append(slices.Clone(p.ids), idOf(fi))}, nil
+}
+
+// withoutMeta is for as long as meta/ is replaced.
+func (p *presence) withoutMeta() *presence {
+	return &presence{fs: p.fs, paths: p.paths[:1], ids: p.ids[:1]}
 }
 
 // check fails with ErrOffline when a name is gone or is another file.
