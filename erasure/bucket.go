@@ -303,17 +303,23 @@ func (s *Store) checkEmpty(ctx context.Context, id storage.UUID) error {
 
 // anyUnder reports whether a key with the prefix exists.
 func (s *set) anyUnder(ctx context.Context, prefix []byte) (bool, error) {
+	return walkAgain(ctx, func() (bool, error) { return s.anyUnderOnce(ctx, prefix) })
+}
+
+func (s *set) anyUnderOnce(ctx context.Context, prefix []byte) (bool, error) {
 	c, err := s.engine.Scan(ctx, prefix, meta.After(prefix))
 	if err != nil {
 		return false, fmt.Errorf("scan: %w", translate(err))
 	}
 	found := c.Next()
-	err = c.Err()
-	if cerr := c.Close(); err == nil {
-		err = cerr
+	if err = c.Err(); err != nil {
+		err = fmt.Errorf("%w: %w", errWalk, translate(err))
+	}
+	if cerr := c.Close(); err == nil && cerr != nil {
+		err = translate(cerr)
 	}
 	if err != nil {
-		return false, fmt.Errorf("scan: %w", translate(err))
+		return false, fmt.Errorf("scan: %w", err)
 	}
 	return found, nil
 }

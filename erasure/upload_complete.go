@@ -73,24 +73,24 @@ func (u *upload) planCompletion(ctx context.Context, in CompleteInput, old *reco
 	if !found {
 		return change{}, none, errStale // aborted between the two reads
 	}
-	parts, unlisted, protected, err := u.pickParts(ctx, in.Parts)
+	p, err := u.pickParts(ctx, in.Parts)
 	if err != nil {
 		return change{}, none, err
 	}
 	digest := Digest{}
 	if in.Finish != nil {
-		if digest, err = in.Finish(up.info(u.bucket.name, u.id), parts); err != nil {
+		if digest, err = in.Finish(up.info(u.bucket.name, u.id), p.parts); err != nil {
 			return change{}, none, err
 		}
 	}
 	if err := u.judge(ctx, in.Precond, old); err != nil {
 		return change{}, none, err
 	}
-	m := newManifest(u.id, parts)
+	m := newManifest(u.id, p.parts)
 	rec := &record{Key: u.key, Size: m.size(), Digest: digest, Meta: up.Meta, Manifest: m}
 	c := change{rec: rec, conds: []meta.Cond{u.open(), {Key: u.journalKey(), Rev: journal.Rev}}}
-	c.ops = u.completionOps(up, rec, at, unlisted)
-	return c, protected, nil
+	c.ops = u.completionOps(up, rec, at, p.unlisted)
+	return c, p.protected, nil
 }
 
 // completionOps are what a completion commits beside the object's record.
@@ -116,35 +116,46 @@ func (u *upload) completionOps(up *uploadRecord, rec *record, at int64, unlisted
 	return ops
 }
 
-// pickParts reads the parts with the given ascending numbers, and reports
-// whether there are others. ErrNoPart: one of them was never stored.
-func (u *upload) pickParts(ctx context.Context, numbers []int) (parts []PartInfo, unlisted bool, protected Redundancy, err error) {
-	protected = u.set.redundancy(run{})
-	err = u.eachPart(ctx, 1, func(p *partRecord) bool {
-		if len(parts) == len(numbers) || p.Number < numbers[len(parts)] {
-			unlisted = true
+// picked are the parts of an upload that a completion names.
+type picked struct {
+	parts     []PartInfo
+	unlisted  bool // there are others
+	protected Redundancy
+}
+
+// pickParts reads the parts with the given ascending numbers. ErrNoPart: one of
+// them was never stored.
+func (u *upload) pickParts(ctx context.Context, numbers []int) (picked, error) {
+	return walkAgain(ctx, func() (picked, error) { return u.pickPartsOnce(ctx, numbers) })
+}
+
+func (u *upload) pickPartsOnce(ctx context.Context, numbers []int) (picked, error) {
+	p := picked{protected: u.set.redundancy(run{})}
+	err := u.eachPart(ctx, 1, func(rec *partRecord) bool {
+		if len(p.parts) == len(numbers) || rec.Number < numbers[len(p.parts)] {
+			p.unlisted = true
 			return true
 		}
-		if p.Number > numbers[len(parts)] {
+		if rec.Number > numbers[len(p.parts)] {
 			return false
 		}
-		parts = append(parts, p.info())
-		if r := u.set.redundancy(p.Run); r.Disks < protected.Disks {
-			protected = r
+		p.parts = append(p.parts, rec.info())
+		if r := u.set.redundancy(rec.Run); r.Disks < p.protected.Disks {
+			p.protected = r
 		}
 		return true
 	})
 	if err != nil {
-		return nil, false, Redundancy{}, err
+		return picked{}, err
 	}
-	if len(parts) < len(numbers) {
-		return nil, false, Redundancy{}, fmt.Errorf("%w: number %d", ErrNoPart, numbers[len(parts)])
+	if len(p.parts) < len(numbers) {
+		return picked{}, fmt.Errorf("%w: number %d", ErrNoPart, numbers[len(p.parts)])
 	}
-	return parts, unlisted, protected, nil
+	return p, nil
 }
 
 // eachPart calls f for the parts from a number on, in order, until it returns
-// false.
+// false. errWalk: what f saw was not all.
 func (u *upload) eachPart(ctx context.Context, from uint16, f func(p *partRecord) bool) (err error) {
 	c, err := u.set.engine.Scan(ctx, meta.PartKey(u.id, from), meta.After(meta.PartPrefix(u.id)))
 	if err != nil {
@@ -166,7 +177,7 @@ func (u *upload) eachPart(ctx context.Context, from uint16, f func(p *partRecord
 		}
 	}
 	if err := c.Err(); err != nil {
-		return fmt.Errorf("read parts: %w", translate(err))
+		return fmt.Errorf("read parts: %w: %w", errWalk, translate(err))
 	}
 	return nil
 }
@@ -196,18 +207,18 @@ func (u *upload) completed(ctx context.Context, in CompleteInput) (ObjectInfo, e
 	if m := rec.Manifest; m.Numbers != nil && !slices.EqualFunc(m.Numbers, in.Parts, func(a uint16, b int) bool { return int(a) == b }) {
 		return ObjectInfo{}, fmt.Errorf("%w: completed with other parts", ErrNoUpload)
 	}
-	parts, _, protected, err := u.pickParts(ctx, in.Parts)
+	p, err := u.pickParts(ctx, in.Parts)
 	switch {
 	case errors.Is(err, ErrNoPart): // the object is gone again
 	case err != nil:
 		return ObjectInfo{}, err
 	case in.Finish != nil:
-		if _, err := in.Finish(done.Upload.info(u.bucket.name, u.id), parts); err != nil {
+		if _, err := in.Finish(done.Upload.info(u.bucket.name, u.id), p.parts); err != nil {
 			return ObjectInfo{}, err
 		}
 	}
 	info := rec.info(u.bucket.name, u.set)
 	info.ModTime = time.UnixMilli(rec.ModTime).UTC()
-	info.Redundancy = protected
+	info.Redundancy = p.protected
 	return info, nil
 }

@@ -24,7 +24,12 @@ func (s *Store) ListParts(ctx context.Context, bucket, key, uploadID string, aft
 	if limit <= 0 || after >= MaxParts {
 		return page, nil
 	}
-	err = u.eachPart(ctx, uint16(max(after, 0))+1, func(p *partRecord) bool {
+	return walkAgain(ctx, func() (PartPage, error) { return u.listPartsOnce(ctx, page, after, limit) })
+}
+
+// listPartsOnce adds the parts to an empty page.
+func (u *upload) listPartsOnce(ctx context.Context, page PartPage, after, limit int) (PartPage, error) {
+	err := u.eachPart(ctx, uint16(max(after, 0))+1, func(p *partRecord) bool {
 		if len(page.Parts) == limit {
 			page.Truncated, page.Next = true, page.Parts[limit-1].Number
 			return false
