@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -71,6 +69,7 @@ func New(opts Options) (*Backend, error) {
 		readBlocking: preadv, syncDir: unix.Fsync, syncFile: unix.Fdatasync, allocate: allocate,
 	}
 	b.nowait.Store(true)
+	b.space.ask = unix.Fstatfs
 	var fd int
 	err = retry(func() (err error) {
 		fd, err = unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -160,66 +159,4 @@ func (b *Backend) Close() error {
 		<-b.slots
 	}
 	return nil
-}
-
-// Stats implements storage.Backend. The space is at most a second old, or older
-// while the file system does not answer.
-func (b *Backend) Stats() storage.BackendStats {
-	total, free := b.space.get(b)
-	return storage.BackendStats{
-		TotalBytes: total,
-		FreeBytes:  free,
-		Reads:      storage.ReadCounts{Inline: b.inline.Load(), Pool: b.pool.Load()},
-	}
-}
-
-// spaceCache keeps statfs from running more than once a second, and callers
-// from queueing behind one that hangs.
-type spaceCache struct {
-	refresh sync.Mutex // held by the one caller that asks the kernel
-	state   atomic.Pointer[space]
-}
-
-type space struct {
-	total, free int64
-	at          time.Time
-}
-
-func (c *spaceCache) get(b *Backend) (total, free int64) {
-	s := c.state.Load()
-	if (s == nil || time.Since(s.at) >= time.Second) && c.refresh.TryLock() {
-		defer c.refresh.Unlock()
-		if fresh := b.statfs(); fresh != nil {
-			s = fresh
-			c.state.Store(s)
-		}
-	}
-	if s == nil {
-		return 0, 0
-	}
-	return s.total, s.free
-}
-
-// fits reports whether there is room for n bytes, as far as is known.
-func (c *spaceCache) fits(b *Backend, n int64) bool {
-	total, free := c.get(b)
-	return total == 0 || n <= free
-}
-
-// statfs is nil when the file system cannot be asked: the numbers stay as they
-// were, and whoever needs to know why calls Check.
-func (b *Backend) statfs() *space {
-	if b.root.acquire() != nil {
-		return nil
-	}
-	defer b.leave()
-	var st unix.Statfs_t
-	if err := retry(func() error { return unix.Fstatfs(b.root.fd, &st) }); err != nil {
-		return nil
-	}
-	unit := st.Frsize
-	if unit <= 0 {
-		unit = st.Bsize
-	}
-	return &space{total: int64(st.Blocks) * unit, free: int64(st.Bavail) * unit, at: time.Now()}
 }

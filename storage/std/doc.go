@@ -8,8 +8,8 @@
 // hangs uses up its own slots and nobody else's. Such a goroutine holds its own
 // references to the buffers and to the descriptor, so that a cancelled caller
 // leaves at once and neither memory nor descriptor number is reused under a
-// read that still runs. Everything else blocks the caller; whoever must not
-// wait for one disk gives it a goroutine of its own.
+// read that still runs. Stats waits for nothing. Everything else blocks the
+// caller; whoever must not wait for one disk gives it a goroutine of its own.
 //
 // Names are resolved by the kernel beneath the root and never through a
 // symbolic link, so that nothing planted in the folder leads out of it.
