@@ -58,7 +58,7 @@ type Disk interface {
 	// ResetKV wipes the metadata store, shards untouched, and opens a blank
 	// one, to be had from KV.
 	ResetKV(ctx context.Context) error
-	// Health is a cheap snapshot.
+	// Health is a cheap snapshot. It does not wait for the hardware.
 	Health() Health
 	// Check looks whether the disk is still there and still the one that was
 	// opened. Write paths call it before they report durability.

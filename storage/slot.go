@@ -154,24 +154,36 @@ func (s *Slot) look(ctx context.Context, tick bool) {
 	if s.cur.Load() == nil && s.mayOpen() {
 		s.open(ctx)
 	}
-	if now := s.Health(); now.State != s.last.State || now.Reason != s.last.Reason {
+	now, err := s.health(ctx)
+	if err == nil && (now.State != s.last.State || now.Reason != s.last.Reason) {
 		old := s.last
 		s.last = now
 		s.opts.OnChange(old, now)
 	}
 }
 
+// health is Health, within Patience: the instance may be one that hangs.
+func (s *Slot) health(ctx context.Context) (h Health, err error) {
+	result := make(chan Health, 1)
+	err = s.patiently(ctx, func() error { result <- s.Health(); return nil })
+	if err == nil {
+		h = <-result
+	}
+	return h, err
+}
+
 // examine takes the instance out if it is gone or failed. One that never was
 // well gets time first: its metadata store may be reset.
 func (s *Slot) examine(ctx context.Context, inst *instance, tick bool) {
-	reason := ""
-	if err := s.check(ctx, inst); ctx.Err() != nil {
+	h, err := s.check(ctx, inst)
+	reason := h.Reason
+	switch {
+	case ctx.Err() != nil:
 		return
-	} else if err != nil {
+	case err != nil:
 		reason = err.Error()
-	} else if h := inst.disk.Health(); h.State == StateFailed || h.State == StateOffline {
-		reason = h.Reason
-	} else {
+	case h.State == StateFailed || h.State == StateOffline:
+	default:
 		if tick {
 			s.well++
 		}
@@ -182,10 +194,28 @@ func (s *Slot) examine(ctx context.Context, inst *instance, tick bool) {
 	}
 }
 
-// check asks the instance whether it is still there, within Patience.
-func (s *Slot) check(ctx context.Context, inst *instance) error {
+// check asks the instance whether it is still there, and how it is, within
+// Patience.
+func (s *Slot) check(ctx context.Context, inst *instance) (h Health, err error) {
+	result := make(chan Health, 1)
+	err = s.patiently(ctx, func() error {
+		err := inst.disk.Check(ctx)
+		if err == nil {
+			result <- inst.disk.Health()
+		}
+		return err
+	})
+	if err == nil {
+		h = <-result
+	}
+	return h, err
+}
+
+// patiently waits for f at most for Patience, or until ctx ends. f goes on
+// then, as long as the disk hangs.
+func (s *Slot) patiently(ctx context.Context, f func() error) error {
 	result := make(chan error, 1)
-	s.opts.Env.Go(func() { result <- inst.disk.Check(ctx) })
+	s.opts.Env.Go(func() { result <- f() })
 	timeout, stop := s.opts.Env.After(s.opts.Patience)
 	defer stop()
 	select {

@@ -278,7 +278,15 @@ func TestSlotShardsPassThrough(t *testing.T) {
 type stuck struct {
 	storage.Disk
 	check, close bool
+	health       atomic.Bool
 	free         chan struct{}
+}
+
+func (d *stuck) Health() storage.Health {
+	if d.health.Load() {
+		<-d.free
+	}
+	return d.Disk.Health()
 }
 
 func (d *stuck) Check(ctx context.Context) error {
@@ -319,6 +327,40 @@ func TestSlotOutlivesADiskThatHangs(t *testing.T) {
 		pass(time.Minute)
 		p.wantState(t, storage.StateOK, "")
 	})
+}
+
+// TestSlotOutlivesAHealthThatHangs: a disk that breaks the contract of Health is
+// taken out like one whose check hangs, whether it does so from the start or
+// later.
+func TestSlotOutlivesAHealthThatHangs(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPlace(t, slotIdentity())
+			free := make(chan struct{})
+			disk := &stuck{free: free}
+			disk.health.Store(!later)
+			p.wrap = func(d storage.Disk) storage.Disk {
+				if p.opens.Load() > 1 {
+					return d
+				}
+				disk.Disk = d
+				return disk
+			}
+			p.run(t)
+			pass(5 * time.Second)
+			disk.health.Store(true)
+			pass(time.Minute)
+			if n := p.opens.Load(); n != 2 {
+				t.Errorf("%d instances, want another one", n)
+			} else {
+				p.wantState(t, storage.StateOK, "")
+			}
+			close(free)
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 func TestSlotCloseIsBounded(t *testing.T) {
