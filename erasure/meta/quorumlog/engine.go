@@ -149,6 +149,7 @@ type member struct {
 	applied atomic.Uint64 // last seq that the disk has durably, while in sync
 	slow    atomic.Int32  // reads that outlived HedgeAfter and still run
 	probing atomic.Bool   // a look at its cells runs
+	bad     atomic.Bool   // has a value that did not verify, and could not be spared
 	astray  atomic.Bool   // its log was seen to have left the common one
 
 	copyFrom atomic.Uint64 // turns through the disks to catch up from
@@ -265,6 +266,7 @@ func (e *Engine) expelLocked(m *member, to memberState, why error) {
 		m.behind = mark{e.last.epoch, m.applied.Load()}
 	}
 	m.state, m.reason, m.kv = to, why, nil
+	m.bad.Store(false)
 	e.dropLaneLocked(m, why)
 	if serves := e.mode == modeServing || e.mode == modeReadOnly; serves && e.inSyncLocked() == 0 {
 		// Nobody is left to catch the others up from: start over with what they have.

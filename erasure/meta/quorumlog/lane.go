@@ -166,13 +166,19 @@ func (e *Engine) dropLaneLocked(m *member, why error) {
 	}
 }
 
-// expelLaggards takes disks out of the set that are too far behind. Run calls
-// it; one that hangs would otherwise keep a group undecided for ever.
+// expelLaggards takes disks out of the set that are too far behind, and those
+// with a bad value that can be spared by now. Run calls it; a disk that hangs
+// would otherwise keep a group undecided for ever.
 func (e *Engine) expelLaggards(ctx context.Context) {
 	e.mu.Lock()
 	now := e.opts.Env.Now()
 	for _, m := range e.members {
-		if m.state == stateInSync && m.lane.running && now.Sub(m.lane.since) > e.opts.LagTime {
+		if m.state != stateInSync {
+			continue
+		}
+		if m.bad.Load() && e.sparesLocked() {
+			e.expelLocked(m, stateCorrupt, fmt.Errorf("a value did not verify: %w", storage.ErrCorrupt))
+		} else if m.lane.running && now.Sub(m.lane.since) > e.opts.LagTime {
 			m.lane.hung = true
 			e.expelLocked(m, stateLagging, fmt.Errorf("no progress in %v", e.opts.LagTime))
 			e.ringLocked()

@@ -89,6 +89,9 @@ func (e *Engine) reset(ctx context.Context, m *member, why error) error {
 	defer end()
 	e.opts.Env.Go(func() {
 		err := m.disk.ResetKV(begun)
+		if err == nil {
+			m.bad.Store(false)
+		}
 		m.probing.Store(false)
 		result <- err
 	})
