@@ -309,3 +309,48 @@ func stray(t *testing.T, b *bay, raw []byte) {
 		t.Fatal(err)
 	}
 }
+
+// TestLeadingIsNotLagging has the lane that decided a group lead the next one,
+// which takes long to form. Its disk has nothing to write meanwhile.
+func TestLeadingIsNotLagging(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		e := start(t, w, Options{LagTime: time.Second, TendEvery: 50 * time.Millisecond})
+		mustPut(t, e, "k", "1")
+		until(t, "level", func() bool { return level(e) })
+		applies, gets := make(chan struct{}), make(chan struct{})
+		for i, b := range w.bays {
+			b.sim.SetHook(func(op storagetest.Op) storagetest.Fault {
+				if op.Kind == storagetest.OpGet {
+					<-gets
+				}
+				if op.Kind == storagetest.OpApply && i > 0 {
+					<-applies
+				}
+				return storagetest.Fault{}
+			})
+		}
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- put(t, e, "k", "2") }()
+		synctest.Wait()
+		go func() {
+			_, err := e.Commit(t.Context(), meta.Group{}, []meta.Cond{{Key: []byte("k"), Rev: meta.AnyRev}}, []meta.Op{{Key: []byte("k"), Val: []byte("3")}})
+			second <- err
+		}()
+		synctest.Wait()
+		close(applies)
+		if err := <-first; err != nil {
+			t.Errorf("first: %v", err)
+		}
+		if err := <-second; !errors.Is(err, meta.ErrUnavailable) {
+			t.Errorf("second: %v", err)
+		}
+		if n := inSync(e); n != 3 {
+			t.Errorf("%d disks in sync: %+v", n, e.Health().Disks)
+		}
+		close(gets)
+		mustPut(t, e, "k", "4")
+		want(t, e, "k", "4")
+		until(t, "all have it", func() bool { return level(e) })
+	})
+}

@@ -22,6 +22,10 @@ type lane struct {
 	since   time.Time // when the oldest job that is not yet done was queued
 }
 
+// idle reports whether there is nothing to write; who wrote last may still be
+// leading.
+func (l *lane) idle() bool { return len(l.queue) == 0 && len(l.current) == 0 }
+
 // job is one batch for one disk.
 type job struct {
 	kv    storage.KV
@@ -40,7 +44,7 @@ const laneBatchBytes = 8 << 20
 // which the caller does by startLane after it released mu.
 func (e *Engine) queueLocked(m *member, j *job) (start bool) {
 	l := &m.lane
-	if len(l.queue) == 0 && !l.running {
+	if l.idle() {
 		l.since = e.opts.Env.Now()
 	}
 	l.queue = append(l.queue, j)
@@ -178,7 +182,7 @@ func (e *Engine) expelLaggards(ctx context.Context) {
 		}
 		if m.bad.Load() && e.sparesLocked() {
 			e.expelLocked(m, stateCorrupt, fmt.Errorf("a value did not verify: %w", storage.ErrCorrupt))
-		} else if m.lane.running && now.Sub(m.lane.since) > e.opts.LagTime {
+		} else if !m.lane.idle() && now.Sub(m.lane.since) > e.opts.LagTime {
 			m.lane.hung = true
 			e.expelLocked(m, stateLagging, fmt.Errorf("no progress in %v", e.opts.LagTime))
 			e.ringLocked()
