@@ -248,6 +248,7 @@ func simulate(t testing.TB, r simRules, first, stride uint64, crashes, runs int)
 		total.acked += s.count.acked
 		total.unknown += s.count.unknown
 		total.reads += s.count.reads
+		total.rivals += s.count.rivals
 		if cerr := s.pool.Close(); cerr != nil && err == nil {
 			err = fmt.Errorf("close pool: %w", cerr)
 		}
@@ -264,6 +265,7 @@ func TestSimStore(t *testing.T) {
 		"shards not synced":           {sealLies: true},
 		"shard entries not synced":    {dirLies: true},
 		"commit before shards sealed": {sealLate: true},
+		"conditions ignored":          {noConds: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, seed, err := simulate(t, r, 1, 1, 1<<30, 300)
@@ -295,15 +297,15 @@ func simHolds(t *testing.T) {
 			n, done, seed, err := simulate(t, simRules{}, *simSeed+uint64(w), workers, crashes/workers, (runs+1)/workers)
 			mu.Lock()
 			defer mu.Unlock()
-			sum = simCounts{sum.crashes + n.crashes, sum.acked + n.acked, sum.unknown + n.unknown, sum.reads + n.reads}
+			sum = simCounts{sum.crashes + n.crashes, sum.acked + n.acked, sum.unknown + n.unknown, sum.reads + n.reads, sum.rivals + n.rivals}
 			if err != nil {
 				t.Errorf("seed %d after %d runs: %v\nreplay with -sim.seed %d -sim.runs 1", seed, done, err, seed)
 			}
 		})
 	}
 	wg.Wait()
-	t.Logf("%d crash points (%.0f/s), %d writes acknowledged, %d unknown, %d reads",
-		sum.crashes, float64(sum.crashes)/time.Since(began).Seconds(), sum.acked, sum.unknown, sum.reads)
+	t.Logf("%d crash points (%.0f/s), %d writes acknowledged, %d unknown, %d reads, %d rivals",
+		sum.crashes, float64(sum.crashes)/time.Since(began).Seconds(), sum.acked, sum.unknown, sum.reads, sum.rivals)
 }
 
 func TestSimIsDeterministic(t *testing.T) {

@@ -34,7 +34,7 @@ var (
 )
 
 // simRules are mutants: rules of the write path that are broken on purpose.
-type simRules struct{ sealLies, dirLies, sealLate bool }
+type simRules struct{ sealLies, dirLies, sealLate, noConds bool }
 
 // absent is the state of a key under which there is nothing.
 const absent = 0
@@ -62,7 +62,7 @@ type simStore struct {
 	count   simCounts
 }
 
-type simCounts struct{ crashes, acked, unknown, reads int }
+type simCounts struct{ crashes, acked, unknown, reads, rivals int }
 
 var simKeys = []string{"a", "a/b", "c", "\x00\xff"}
 
@@ -153,12 +153,17 @@ func (s *simStore) restart() {
 	if s.engine, err = quorumlog.New(quorumlog.Options{Disks: disks, Env: s.env(), LogKeep: 16, LogMax: 64}); err != nil {
 		s.t.Fatal(err)
 	}
-	s.store, err = New(Options{
-		Sets: []SetOptions{{Disks: disks, Parity: simParity, Engine: s.engine}}, Pool: s.pool, Env: s.env(), Region: "x",
-	})
-	if err != nil {
-		s.t.Fatal(err)
+	engine := &simEngine{Engine: s.engine, s: s}
+	open := func() *Store {
+		store, err := New(Options{
+			Sets: []SetOptions{{Disks: disks, Parity: simParity, Engine: engine}}, Pool: s.pool, Env: s.env(), Region: "x",
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return store
 	}
+	s.store, engine.store = open(), open()
 }
 
 func (s *simStore) fail(format string, args ...any) {
