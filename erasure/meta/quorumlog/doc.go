@@ -33,6 +33,11 @@
 // too far behind it leaves the set and is caught up later, from the log if that
 // still reaches back, else by a copy of everything.
 //
+// Nothing waits for a disk without an end (wait.go): one that hangs says neither
+// yes nor no. Reads ask another disk, recoveries and catch-ups go on without it,
+// and a lane that makes no progress is expelled. Slow is not stuck, though: who
+// copies much is waited for as long as single reads end.
+//
 // At most one group is undecided at any time. A reader that meets a key of that
 // group waits for the decision, since a value that a recovery may still drop
 // must not be shown. When too few disks are left to decide, only those keys are

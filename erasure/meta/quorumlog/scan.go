@@ -19,8 +19,8 @@ import (
 const (
 	firstChunk  = 2   // items
 	chunkGrowth = 4   // times, as long as the walk goes straight on
-	largeChunk  = 512 // items
-	chunkBytes  = 256 << 10
+	largeChunk  = 128 // items
+	chunkBytes  = 64 << 10
 )
 
 // Scan is meta.Engine's.
