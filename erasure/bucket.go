@@ -16,12 +16,14 @@ import (
 // always right: creations and deletions of a name go through that name's lock,
 // and a deletion shuts the bucket's gate before it decides.
 type buckets struct {
-	mu     sync.RWMutex // protects the fields below
+	mu     sync.RWMutex // protects byName and unsettled
 	byName map[string]*bucket
 	// unsettled are names with a commit whose outcome nobody knows. It is
 	// settled by overwriting the record, which a commit still on its way cannot
 	// survive, before the bucket is used again.
 	unsettled map[string]bool
+
+	halfway chan struct{} // capacity 1: a decided deletion did not get to its end
 }
 
 // bucket is a bucket that exists, or existed until its gate shut.
@@ -88,6 +90,13 @@ func (c *buckets) loadLocked(ctx context.Context, s *Store, name string) (*bucke
 		}
 		if rec == nil {
 			return nil, ErrNoBucket
+		}
+		if rec.State == bucketEnding {
+			again, err := c.finishLocked(ctx, s, name, rec, rev)
+			if again {
+				continue
+			}
+			return nil, err
 		}
 		if rec.State == bucketDeleting || c.isUnsettled(name) {
 			// A deletion was cut short and nobody was told that it happened:
@@ -213,115 +222,6 @@ func (s *Store) HeadBucket(ctx context.Context, name string) (BucketInfo, error)
 		return BucketInfo{}, err
 	}
 	return b.info(), nil
-}
-
-// DeleteBucket removes a bucket that has no objects and no uploads in progress.
-func (s *Store) DeleteBucket(ctx context.Context, name string) error {
-	b, err := s.buckets.get(ctx, s, name)
-	if err != nil {
-		return err
-	}
-	if err := s.checkEmpty(ctx, b.id); err != nil { // without keeping anyone waiting
-		return err
-	}
-	unlock, err := s.lockBucket(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := b.gate.shut(ctx); err != nil {
-		return err
-	}
-	err = s.removeBucket(ctx, b)
-	switch {
-	case err == nil:
-		s.buckets.drop(name, false)
-		b.gate.remove(ErrNoBucket)
-	case errors.Is(err, ErrUnknown):
-		s.buckets.drop(name, true)
-		b.gate.remove(fmt.Errorf("%w: a deletion of the bucket is undecided", ErrUnavailable))
-	default:
-		b.gate.open()
-	}
-	return err
-}
-
-// removeBucket does the deletion while no commit in the bucket is under way:
-// it marks the bucket, looks whether it is empty, and removes it or takes the
-// mark back. A crash leaves the mark, which is taken back when the bucket is
-// used again.
-func (s *Store) removeBucket(ctx context.Context, b *bucket) error {
-	rec, rev, err := s.readBucket(ctx, b.name)
-	if err != nil {
-		return err
-	}
-	if rec == nil || rec.ID != b.id {
-		return ErrNoBucket
-	}
-	rec.State = bucketDeleting
-	if rev, err = s.writeBucket(ctx, b.name, rec, rev); err != nil {
-		return undecided(err)
-	}
-	if err := s.checkEmpty(ctx, b.id); err != nil {
-		rec.State = 0
-		if _, back := s.writeBucket(ctx, b.name, rec, rev); back != nil {
-			// The bucket stays, with the mark; whoever loads it takes it back.
-			s.log.Warn().Err(back).Str("bucket", b.name).Msg("mark of a refused deletion stays for now")
-		}
-		return err
-	}
-	_, err = s.writeBucket(ctx, b.name, nil, rev)
-	return undecided(err)
-}
-
-// undecided makes a refused condition, which cannot be while the name is
-// locked, an unknown outcome: the bucket is settled before it is used again.
-func undecided(err error) error {
-	var cond *meta.CondError
-	if errors.As(err, &cond) {
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
-	}
-	return err
-}
-
-// checkEmpty fails with ErrBucketNotEmpty when there are objects, versions or
-// uploads.
-func (s *Store) checkEmpty(ctx context.Context, id storage.UUID) error {
-	for _, set := range s.sets {
-		for _, prefix := range [][]byte{meta.ObjectPrefix(id), meta.VersionPrefix(id), meta.UploadPrefix(id)} {
-			found, err := set.anyUnder(ctx, prefix)
-			if err != nil {
-				return err
-			}
-			if found {
-				return ErrBucketNotEmpty
-			}
-		}
-	}
-	return nil
-}
-
-// anyUnder reports whether a key with the prefix exists.
-func (s *set) anyUnder(ctx context.Context, prefix []byte) (bool, error) {
-	return walkAgain(ctx, func() (bool, error) { return s.anyUnderOnce(ctx, prefix) })
-}
-
-func (s *set) anyUnderOnce(ctx context.Context, prefix []byte) (bool, error) {
-	c, err := s.engine.Scan(ctx, prefix, meta.After(prefix))
-	if err != nil {
-		return false, fmt.Errorf("scan: %w", translate(err))
-	}
-	found := c.Next()
-	if err = c.Err(); err != nil {
-		err = fmt.Errorf("%w: %w", errWalk, translate(err))
-	}
-	if cerr := c.Close(); err == nil && cerr != nil {
-		err = translate(cerr)
-	}
-	if err != nil {
-		return false, fmt.Errorf("scan: %w", err)
-	}
-	return found, nil
 }
 
 // maxBucketPage bounds a page of ListBuckets.

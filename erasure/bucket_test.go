@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -40,16 +39,6 @@ func TestBuckets(t *testing.T) {
 			t.Errorf("delete with object %q: %v", key, err)
 		}
 		if _, err := ts.Delete(t.Context(), "one", key, DeleteInput{}); err != nil {
-			t.Fatal(err)
-		}
-		up, err := ts.CreateUpload(t.Context(), "one", key, CreateUploadInput{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := ts.DeleteBucket(t.Context(), "one"); !errors.Is(err, ErrBucketNotEmpty) {
-			t.Errorf("delete with upload of %q: %v", key, err)
-		}
-		if err := ts.AbortUpload(t.Context(), "one", key, up.UploadID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,94 +84,6 @@ func TestListBuckets(t *testing.T) {
 		}
 		if err != nil || more != c.more || !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %q, %v, %v", c, got, more, err)
-		}
-	}
-}
-
-// Either an object is in when the bucket's deletion looks, or the bucket is
-// gone when the object arrives. Never is an acknowledged object gone with it.
-func TestDeleteBucketRacesPut(t *testing.T) {
-	ts := newTestStore(t, storeShape{sets: 2, disks: 1})
-	for range 200 {
-		ts.mustBucket("b")
-		var wg sync.WaitGroup
-		var put, up, del error
-		wg.Go(func() { _, put = ts.Put(context.Background(), "b", "k", input(nil)) })
-		wg.Go(func() { _, up = ts.CreateUpload(context.Background(), "b", "u", CreateUploadInput{}) })
-		wg.Go(func() { del = ts.DeleteBucket(context.Background(), "b") })
-		wg.Wait()
-		switch {
-		case del == nil && (!errors.Is(put, ErrNoBucket) || !errors.Is(up, ErrNoBucket)):
-			t.Fatalf("bucket deleted, put gave %v, upload %v", put, up)
-		case del != nil && (!errors.Is(del, ErrBucketNotEmpty) || put != nil && up != nil):
-			t.Fatalf("delete gave %v, put %v, upload %v", del, put, up)
-		}
-		if del == nil {
-			continue
-		}
-		if put == nil {
-			ts.wantBody("b", "k", nil)
-			if _, err := ts.Delete(t.Context(), "b", "k", DeleteInput{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		page, err := ts.ListUploads(t.Context(), "b", UploadListInput{Max: 10})
-		if err != nil || (len(page.Uploads) == 1) != (up == nil) {
-			t.Fatalf("uploads %+v, %v", page, err)
-		}
-		for _, u := range page.Uploads {
-			if err := ts.AbortUpload(t.Context(), "b", u.Key, u.UploadID); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := ts.DeleteBucket(t.Context(), "b"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ts.wantClean()
-}
-
-// A deletion that was cut short at any commit leaves a bucket that works, or
-// none, and never one that a late commit can still take away.
-func TestDeleteBucketCutShort(t *testing.T) {
-	for commit := range 2 {
-		for _, f := range []fate{
-			{err: meta.ErrUnknown},                 // it happened
-			{lost: true, err: meta.ErrUnknown},     // it did not, or not yet
-			{lost: true, err: meta.ErrUnavailable}, // it did not
-		} {
-			ts := newTestStore(t, storeShape{sets: 1, disks: 1})
-			ts.mustBucket("b")
-			var late []meta.Op
-			n := 0
-			ts.engines[0].fate = func(_ meta.Group, ops []meta.Op) fate {
-				if n++; n-1 == commit {
-					late = ops
-					return f
-				}
-				return fate{}
-			}
-			err := ts.DeleteBucket(t.Context(), "b")
-			if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrUnavailable) {
-				t.Errorf("commit %d, %+v: %v", commit, f, err)
-			}
-			before := ts.engines[0].rev
-			_, err = ts.Put(t.Context(), "b", "k", input([]byte("x")))
-			gone := commit == 1 && !f.lost
-			if gone != errors.Is(err, ErrNoBucket) || !gone && err != nil {
-				t.Errorf("commit %d, %+v: put gave %v", commit, f, err)
-			}
-			if f.lost && errors.Is(f.err, meta.ErrUnknown) && ts.engines[0].rev < before+2 {
-				t.Errorf("commit %d, %+v: %d operations may still happen", commit, f, len(late))
-			}
-			// What a new process makes of it.
-			ts.buckets.drop("b", false)
-			if _, err := ts.HeadBucket(t.Context(), "b"); gone != errors.Is(err, ErrNoBucket) {
-				t.Errorf("commit %d, %+v: head gave %v", commit, f, err)
-			}
-			if _, err := ts.CreateBucket(t.Context(), "b", ""); gone != (err == nil) {
-				t.Errorf("commit %d, %+v: create gave %v", commit, f, err)
-			}
 		}
 	}
 }

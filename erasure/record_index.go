@@ -142,16 +142,22 @@ func decodeHome(b []byte) (*home, error) {
 	return h, nil
 }
 
-// bucketDeleting is the state of a bucket whose deletion has begun: it is
-// finished or taken back, whichever fits, before the bucket is used again.
-const bucketDeleting = 1
+// States of a bucket; see DeleteBucket.
+const (
+	// bucketDeleting: a deletion has begun. It is taken back before the bucket
+	// is used again.
+	bucketDeleting = 1
+	// bucketEnding: a deletion is decided. The bucket has no objects and is gone
+	// for everybody; its uploads are aborted, and then the record goes.
+	bucketEnding = 2
+)
 
 // bucketRecord is a bucket, under b/<name>.
 type bucketRecord struct {
 	ID      storage.UUID
 	Created int64 // milliseconds since 1970
 	Region  string
-	State   uint64 // 0, or bucketDeleting
+	State   uint64 // 0, bucketDeleting or bucketEnding
 	unknown []byte
 }
 
@@ -178,7 +184,7 @@ func decodeBucket(b []byte) (*bucketRecord, error) {
 		case fieldRegion:
 			r.Region = d.str(maxText)
 		case fieldState:
-			r.State = d.uint(bucketDeleting)
+			r.State = d.uint(bucketEnding)
 		default:
 			r.unknown = append(r.unknown, d.whole...)
 		}

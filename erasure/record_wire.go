@@ -39,7 +39,7 @@ const (
 	fieldComposite  protowire.Number = 25 // bool
 	fieldBucket     protowire.Number = 26 // uuid
 	fieldRegion     protowire.Number = 27 // bytes
-	fieldState      protowire.Number = 28 // see bucketDeleting, and garbage kinds
+	fieldState      protowire.Number = 28 // of buckets, see bucketDeleting; and garbage kinds
 	fieldUpload     protowire.Number = 29 // uuid
 	fieldPart       protowire.Number = 30 // number
 	fieldKeep       protowire.Number = 31 // bitmap of part numbers

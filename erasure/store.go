@@ -71,6 +71,7 @@ func New(opts Options) (*Store, error) {
 		opts.Env = env.System()
 	}
 	s := &Store{env: opts.Env, log: opts.Log, region: opts.Region, copies: make(chan struct{}, maxCopies)}
+	s.buckets.halfway = make(chan struct{}, 1)
 	for i, o := range opts.Sets {
 		if len(o.Disks) == 0 || len(o.Disks) > MaxSetSize || o.Engine == nil {
 			return nil, fmt.Errorf("new store: set %d: needs 1 to %d disks and an engine", i, MaxSetSize)
@@ -89,13 +90,14 @@ func New(opts Options) (*Store, error) {
 }
 
 // Run does the store's work in the background until ctx ends: deferred
-// deletions, and buckets whose deletion a crash interrupted. It owns the
+// deletions, and buckets whose decided deletion was cut short. It owns the
 // goroutines that it starts and waits for them.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, set := range s.sets {
 		g.Go(func() error { return s.runGarbage(ctx, set) })
 	}
+	g.Go(func() error { return s.runDeletions(ctx) })
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("run store: %w", err)
 	}

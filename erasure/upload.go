@@ -51,7 +51,8 @@ func (u *upload) open() meta.Cond { return meta.Cond{Key: u.ukey, Rev: meta.AnyR
 
 func (u *upload) journalKey() []byte { return meta.PartKey(u.id, journalPart) }
 
-// CreateUpload starts a multipart upload.
+// CreateUpload starts a multipart upload. It ends when it is completed or
+// aborted, or with its bucket.
 func (s *Store) CreateUpload(ctx context.Context, bucket, key string, in CreateUploadInput) (UploadInfo, error) {
 	t, err := s.target(ctx, bucket, key)
 	if err != nil {
@@ -166,9 +167,15 @@ func (s *Store) AbortUpload(ctx context.Context, bucket, key, uploadID string) e
 		return err
 	}
 	defer leave()
+	return u.abort(ctx)
+}
+
+// abort commits that the upload is given up, or fails with ErrNoUpload. The
+// caller is in the bucket, or keeps everyone out of it.
+func (u *upload) abort(ctx context.Context) error {
 	g := garbageRecord{Kind: garbageUpload, Upload: u.id}
-	ops := []meta.Op{{Key: u.ukey, Delete: true}, {Key: u.journalKey(), Delete: true}, g.op(s.now())}
-	_, err = u.set.commit(ctx, u.group(), []meta.Cond{u.open()}, ops)
+	ops := []meta.Op{{Key: u.ukey, Delete: true}, {Key: u.journalKey(), Delete: true}, g.op(u.s.now())}
+	_, err := u.set.commit(ctx, u.group(), []meta.Cond{u.open()}, ops)
 	var cond *meta.CondError
 	if errors.As(err, &cond) {
 		return ErrNoUpload
