@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -140,7 +141,10 @@ func (g *gateway) ready() server.Readiness {
 			r.Reasons = append(r.Reasons, fmt.Sprintf("set %d can't write: %s", s.Index, s.Reason))
 		}
 		for _, d := range s.Disks {
-			where := fmt.Sprintf("disk %s (set %d, slot %d)", g.sets[s.Index].seats[d.Slot].name, s.Index, d.Slot)
+			where := "disk " + g.sets[s.Index].seats[d.Slot].name
+			if place := fmt.Sprintf("set %d, slot %d", s.Index, d.Slot); !strings.HasSuffix(where, place) {
+				where += " (" + place + ")"
+			}
 			switch {
 			case d.State != storage.StateOK.String():
 				r.Degraded = append(r.Degraded, fmt.Sprintf("%s is %s: %s", where, d.State, d.Reason))
