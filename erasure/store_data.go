@@ -58,6 +58,9 @@ type staged struct {
 // from the pool: the engine keeps a commit's values for as long as it likes.
 func (s *Store) stage(ctx context.Context, set *set, h home, body io.Reader, size int64) (*staged, error) {
 	st := &staged{s: s, set: set, home: h, size: size}
+	if err := set.room(); err != nil {
+		return st, err
+	}
 	if size > MaxInlineSize {
 		return st, st.stream(ctx, body, size)
 	}

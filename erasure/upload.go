@@ -61,6 +61,9 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, in CreateU
 	if err := checkWrite(key, &in.Meta); err != nil {
 		return UploadInfo{}, err
 	}
+	if err := t.set.room(); err != nil {
+		return UploadInfo{}, err
+	}
 	id := s.newUploadUUID()
 	u := upload{target: t, id: id, ukey: meta.UploadKey(t.bucket.id, key, id.String())}
 	if len(u.ukey) > meta.MaxKey {

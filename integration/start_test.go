@@ -338,9 +338,11 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 		}
 		answered <- err
 	}()
-	if _, err := feed.Write(noiseBytes(9, 1000)); err != nil {
+	// More than clients buffer, so that the gateway gets to see the request.
+	if _, err := feed.Write(noiseBytes(9, mib/2)); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, 10*time.Second, "the upload is under way", func() bool { return g.metrics(t)["ringfence_buffer_bytes"] > 0 })
 	again := time.NewTicker(1200 * time.Millisecond) // sooner counts as one signal
 	defer again.Stop()
 	begin := time.Now()

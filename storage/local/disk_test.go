@@ -385,15 +385,15 @@ func TestSyncFailureIsFinal(t *testing.T) {
 
 func TestFull(t *testing.T) {
 	r := newRig(t, nil, "")
-	r.backend.setSpace(1000, 51)
+	r.backend.setSpace(1000<<30, 51<<30)
 	if err := writeShard(t, r.disk, shardID(1, 0), 100); err != nil {
 		t.Fatal(err)
 	}
-	r.backend.setSpace(1000, 50)
+	r.backend.setSpace(1000<<30, 50<<30)
 	if err := writeShard(t, r.disk, shardID(2, 0), 100); !errors.Is(err, storage.ErrFull) {
 		t.Fatalf("create at the watermark: %v", err)
 	}
-	if h := r.disk.Health(); h.State != storage.StateFull || h.TotalBytes != 1000 || h.FreeBytes != 50 {
+	if h := r.disk.Health(); h.State != storage.StateFull || h.TotalBytes != 1000<<30 || h.FreeBytes != 50<<30 {
 		t.Fatalf("health %+v", h)
 	}
 	checkShard(t, r.disk, shardID(1, 0), 100)
@@ -405,7 +405,11 @@ func TestFull(t *testing.T) {
 	if err := r.disk.RemoveShard(t.Context(), shardID(1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	r.backend.setSpace(1000, 500)
+	r.backend.setSpace(1<<30, 128<<20)
+	if err := writeShard(t, r.disk, shardID(2, 0), 100); !errors.Is(err, storage.ErrFull) {
+		t.Fatalf("create in the reserve of a small disk: %v", err)
+	}
+	r.backend.setSpace(64<<20, 17<<20)
 	if err := writeShard(t, r.disk, shardID(2, 0), 100); err != nil {
 		t.Fatalf("create after space returned: %v", err)
 	}

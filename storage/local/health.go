@@ -117,11 +117,20 @@ func (s *space) full(st storage.BackendStats) (bool, string) {
 	if st.TotalBytes <= 0 {
 		return false, ""
 	}
-	used := st.TotalBytes - st.FreeBytes
-	if float64(used) < float64(st.TotalBytes)/100*float64(s.percent) {
-		return false, ""
+	if reserve := s.reserve(st.TotalBytes); float64(st.FreeBytes) <= reserve {
+		return true, fmt.Sprintf("%d MiB are free, new data is taken while there are more than %.0f MiB", st.FreeBytes>>20, reserve/(1<<20))
 	}
-	return true, fmt.Sprintf("%.1f %% used, shards are taken below %d %%", float64(used)/float64(st.TotalBytes)*100, s.percent)
+	return false, ""
+}
+
+// smallReserve is what the metadata store needs to go on deleting, flushing and
+// compacting, however small the disk; a quarter of a very small one.
+const smallReserve = 128 << 20
+
+// reserve is the space in bytes that new data may not use.
+func (s *space) reserve(total int64) float64 {
+	share := float64(total) / 100 * float64(100-s.percent)
+	return max(share, float64(min(smallReserve, total/4)))
 }
 
 // Health implements storage.Disk.

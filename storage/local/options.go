@@ -34,7 +34,9 @@ type Options struct {
 	// MemTableBytes is the size of one memtable; up to four exist under load.
 	// 2 MiB if 0: 16 busy disks stay below 200 MiB then.
 	MemTableBytes int64
-	// FullPercent is the share of used space from which no shards are taken.
+	// FullPercent is the share of used space from which the disk is full and
+	// no shards are taken. Small disks are full earlier: at least 128 MiB, or a
+	// quarter of the disk, are kept for the metadata store.
 	// 95 if 0.
 	FullPercent int
 	// CloseTimeout bounds how long Close and ResetKV wait for the metadata

@@ -21,11 +21,11 @@ func (b *Backend) Stats() storage.BackendStats {
 }
 
 const (
-	spaceAge      = time.Second           // from which on the kernel is asked again
-	spacePatience = 10 * time.Millisecond // a healthy file system answers in microseconds
+	spaceAge      = 100 * time.Millisecond // from which on the kernel is asked again
+	spacePatience = 10 * time.Millisecond  // a healthy file system answers in microseconds
 )
 
-// spaceCache keeps statfs from running more than once a second, and callers
+// spaceCache keeps statfs from running more than ten times a second, and callers
 // from waiting for one that hangs: it runs in a goroutine of its own, one at a
 // time, and who started it waits for a moment only. Close waits for it.
 type spaceCache struct {
