@@ -224,7 +224,7 @@ func TestReadmeCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	const prefix = "aws --endpoint-url http://127.0.0.1:9000 "
-	if err := os.WriteFile(filepath.Join(aws.dir, "photo.jpg"), noiseBytes(1, 9*mib), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(aws.dir, "hello.txt"), noiseBytes(1, 9*mib), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	bucket := tg.bucket(t)
@@ -242,13 +242,13 @@ func TestReadmeCommands(t *testing.T) {
 	if ran < 3 {
 		t.Fatalf("found %d aws-cli lines in the README", ran)
 	}
-	a := tg.want(t, 200, request{method: "GET", bucket: bucket, key: "photo.jpg"})
+	a := tg.want(t, 200, request{method: "GET", bucket: bucket, key: "hello.txt"})
 	if !bytes.Equal(a.body, noiseBytes(1, 9*mib)) {
-		t.Error("photo.jpg is not what was uploaded")
+		t.Error("hello.txt is not what was uploaded")
 	}
-	again, err := os.ReadFile(filepath.Join(aws.dir, "again.jpg"))
+	again, err := os.ReadFile(filepath.Join(aws.dir, "again.txt"))
 	if err != nil || !bytes.Equal(again, a.body) {
-		t.Errorf("again.jpg is not what was uploaded: %v", err)
+		t.Errorf("again.txt is not what was uploaded: %v", err)
 	}
 }
 

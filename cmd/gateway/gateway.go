@@ -107,6 +107,10 @@ func (g *gateway) prepare(ctx context.Context, disks opener, paths []string) err
 	for _, note := range g.plan.notes {
 		g.log.Warn().Msg(note)
 	}
+	if g.plan.fresh {
+		// Empty directories may also be mount points whose disks are not there.
+		g.log.Warn().Strs("disks", paths).Msg("no disk holds a store: a new, empty one is made")
+	}
 	if err := disks.format(ctx, g.plan); err != nil {
 		return err
 	}

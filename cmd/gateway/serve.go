@@ -133,11 +133,13 @@ Root credentials were generated. They are shown this once and kept in
   export AWS_ACCESS_KEY_ID=%s
   export AWS_SECRET_ACCESS_KEY=%s
   export AWS_DEFAULT_REGION=%s
-  aws --endpoint-url %s s3 mb s3://my-bucket
-  aws --endpoint-url %s s3 cp photo.jpg s3://my-bucket/
-  aws --endpoint-url %s s3 ls s3://my-bucket/
+  aws --endpoint-url %[5]s s3 mb s3://my-bucket
+  date > hello.txt
+  aws --endpoint-url %[5]s s3 cp hello.txt s3://my-bucket/
+  aws --endpoint-url %[5]s s3 ls s3://my-bucket/
+  aws --endpoint-url %[5]s s3 cp s3://my-bucket/hello.txt again.txt
 
-`, file, c.User, c.Password, region, url, url, url)
+`, file, c.User, c.Password, region, url)
 }
 
 // endpointURL is where this machine reaches a gateway that listens on address.
