@@ -38,7 +38,11 @@ func TestNothingLeaks(t *testing.T) {
 	rawClient.CloseIdleConnections()
 	eventually(t, 20*time.Second, "idle", func() bool { return g.metrics(t)["ringfence_buffer_bytes"] == 0 })
 	before := g.metrics(t)
-	use(25)
+	rounds := 25
+	if required("leaks") {
+		rounds = 500 // of an upload and a download
+	}
+	use(rounds)
 	rawClient.CloseIdleConnections()
 	for _, series := range []struct {
 		name  string
