@@ -25,6 +25,9 @@ var (
 	ErrFailed = errors.New("disk failed")
 	// ErrNoBuffer: the buffer budget is used up.
 	ErrNoBuffer = errors.New("buffer budget exhausted")
+	// ErrUnsupported: the kernel or the file system has no such thing. Another
+	// way to the same bytes must be taken; it says nothing about the disk.
+	ErrUnsupported = errors.New("not supported")
 )
 
 // DiskError says which operation on which disk failed. Err is, or wraps, one

@@ -20,10 +20,15 @@ var may = map[string][]string{
 	"internal/archtest":       {},
 	"internal/invariant":      {},
 	"internal/env":            {},
+	"internal/knob":           {},
+	"internal/bench":          {"storage", "storage/std", "storage/uring", "storage/uring/ring", "storage/hybrid", "internal/env", "internal/knob"},
 	"storage":                 {"internal/invariant", "internal/env"},
-	"storage/std":             {"storage", "internal/invariant"},
-	"storage/uring":           {"storage", "internal/invariant"},
-	"storage/local":           {"storage", "internal/invariant", "internal/env"}, // never std or uring: the backend is injected
+	"storage/std":             {"storage", "internal/invariant", "internal/knob"},
+	"storage/uring/ring":      {"internal/invariant"},
+	"storage/uring/ringtest":  {"storage/uring/ring"},
+	"storage/uring":           {"storage", "storage/uring/ring", "internal/invariant", "internal/env"},             // never std
+	"storage/hybrid":          {"storage", "storage/uring", "internal/invariant", "internal/env", "internal/knob"}, // never std: the reference is injected
+	"storage/local":           {"storage", "internal/invariant", "internal/env"},                                   // never std or uring: the backend is injected
 	"storage/storagetest":     {"storage", "internal/env", "internal/invariant"},
 	"erasure/rs":              {"internal/invariant"},
 	"erasure/frame":           {"storage", "internal/invariant"},
@@ -35,8 +40,8 @@ var may = map[string][]string{
 	"server/s3xml":            {},
 	"server/checksum":         {},
 	"server/sigv4":            {"server/s3err", "server/checksum"},
-	"server":                  {"erasure", "server/s3err", "server/s3xml", "server/sigv4", "server/checksum", "internal/env", "internal/invariant"}, // never storage
-	"cmd/gateway":             {"server", "server/sigv4", "erasure", "erasure/meta", "erasure/meta/quorumlog", "storage", "storage/local", "storage/std", "storage/uring", "internal/env"},
+	"server":                  {"erasure", "server/s3err", "server/s3xml", "server/sigv4", "server/checksum", "internal/env", "internal/invariant", "internal/knob"}, // never storage
+	"cmd/gateway":             {"server", "server/sigv4", "erasure", "erasure/meta", "erasure/meta/quorumlog", "storage", "storage/local", "storage/std", "storage/uring", "storage/uring/ring", "storage/hybrid", "internal/bench", "internal/env", "internal/knob"},
 	"integration":             {}, // black box: it knows only the wire
 }
 
@@ -45,11 +50,15 @@ var may = map[string][]string{
 var testMay = map[string][]string{
 	"storage":                 {"storage/storagetest"},
 	"storage/std":             {"storage/storagetest"},
+	"storage/uring/ring":      {"storage/uring/ringtest"},
+	"storage/uring":           {"storage/uring/ringtest", "storage/storagetest"},
+	"storage/hybrid":          {"storage/uring/ring", "storage/uring/ringtest", "storage/storagetest", "storage/std"},
 	"storage/local":           {"storage/storagetest", "storage/std"},
 	"erasure/meta/quorumlog":  {"erasure/meta/enginetest", "storage/storagetest"},
 	"erasure/meta/enginetest": {"erasure/meta/quorumlog", "storage/storagetest", "internal/env"},
-	"erasure":                 {"erasure/meta/quorumlog", "storage/storagetest", "storage/local", "storage/std"},
+	"erasure":                 {"erasure/meta/quorumlog", "storage/storagetest", "storage/local", "storage/std", "storage/hybrid", "storage/uring", "storage/uring/ring", "storage/uring/ringtest", "internal/knob"},
 	"server":                  {"storage", "erasure/meta/quorumlog", "storage/storagetest", "storage/local", "storage/std"},
+	"cmd/gateway":             {"storage/uring/ringtest", "storage/storagetest"},
 }
 
 // only names third-party modules that one folder keeps to itself, so that it
