@@ -44,7 +44,8 @@ func (o PoolOptions) withDefaults() PoolOptions {
 // Its methods may be called concurrently. One lock protects everything: it is
 // held for tens of nanoseconds per block of, typically, 256 KiB.
 type Pool struct {
-	opts PoolOptions
+	opts    PoolOptions
+	mapSlab func() ([]byte, error) // tests put a kernel without memory in its place
 
 	mu     sync.Mutex // protects the fields below and those of all Reservations
 	used   int64      // budget that is reserved or in unreserved buffers
@@ -55,6 +56,12 @@ type Pool struct {
 	waiters []*waiter // first come, first served
 	spare   *Buf
 	closed  bool
+	kept    int // MapAlls that were not released: what the budget fills stays mapped
+	// visitors counts the Slabs that run: everything stays mapped.
+	visitors int
+
+	watching sync.RWMutex // held for reading while watchers run; protects the field below
+	watchers []*func(id uint64)
 }
 
 // waiter is a caller in Reserve. done is closed when res was granted, or when
@@ -71,7 +78,7 @@ func NewPool(opts PoolOptions) (*Pool, error) {
 	if opts.BudgetBytes < minBuf || opts.IdleBytes < 0 || opts.MaxWaiters < 0 {
 		return nil, fmt.Errorf("buffer pool: budget %d (at least %d), idle %d, waiters %d", opts.BudgetBytes, minBuf, opts.IdleBytes, opts.MaxWaiters)
 	}
-	return &Pool{opts: opts}, nil
+	return &Pool{opts: opts, mapSlab: mapSlab}, nil
 }
 
 // Reserve waits until bytes of the budget are free and sets them aside. Callers
@@ -202,7 +209,7 @@ func (p *Pool) slabLocked(order int) (*slab, error) {
 			return list[len(list)-1], nil
 		}
 	}
-	mem, err := mapSlab()
+	mem, err := p.mapSlab()
 	if err != nil {
 		return nil, err
 	}
@@ -251,26 +258,10 @@ func (p *Pool) put(b *Buf) {
 	idle := [2]*slab{p.trimLocked(), p.trimLocked()}
 	p.grantLocked()
 	p.mu.Unlock()
-	for _, s := range idle {
-		if s != nil {
-			// Unmapping what was mapped fails for want of kernel memory only;
-			// the slab is lost then, and nothing else.
-			_ = unmapSlab(s.mem)
-		}
+	if idle[0] != nil {
+		// Nobody could do anything about its error.
+		_ = p.unmap(idle[:]...)
 	}
-}
-
-// trimLocked takes a wholly free slab out of the pool if there are too many.
-func (p *Pool) trimLocked() *slab {
-	free := p.slabs[slabOrders]
-	spare := max(p.opts.IdleBytes/slabBytes, int64(p.mapped/4))
-	if len(free) == 0 || (!p.closed && int64(len(free)) <= spare) {
-		return nil
-	}
-	s := free[len(free)-1]
-	p.dropLocked(s)
-	p.mapped--
-	return s
 }
 
 // InUse is the number of bytes in buffers that are handed out or reserved.
@@ -305,20 +296,18 @@ func (p *Pool) Stats() PoolStats {
 // until they are released, and are reported.
 func (p *Pool) Close() error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.closed = true
 	for _, w := range p.waiters {
 		close(w.done)
 	}
 	p.waiters = nil
-	var errs []error
-	for s := p.trimLocked(); s != nil; s = p.trimLocked() {
-		errs = append(errs, unmapSlab(s.mem))
+	out, idle := p.out, p.trimAllLocked()
+	p.mu.Unlock()
+	err := p.unmap(idle...)
+	if out > 0 {
+		err = errors.Join(err, fmt.Errorf("close buffer pool: %d buffers are still referenced", out))
 	}
-	if p.out > 0 {
-		errs = append(errs, fmt.Errorf("close buffer pool: %d buffers are still referenced", p.out))
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 // Reservation is a share of the budget that one request works within. Its

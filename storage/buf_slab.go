@@ -34,6 +34,7 @@ func orderOf(size int) int {
 // slab is a piece of memory that a buddy allocator cuts into chunks, so that
 // what one size gives back serves any other.
 type slab struct {
+	id  uint64 // no other slab of the process ever has it
 	mem []byte
 	pos int // in its list of Pool.slabs
 	// room is a binary tree over the slab's chunks, root at 1: order+1 of the
@@ -42,7 +43,7 @@ type slab struct {
 }
 
 func newSlab(mem []byte) *slab {
-	s := &slab{mem: mem}
+	s := &slab{id: slabIDs.Add(1), mem: mem}
 	for i := 1; i < len(s.room); i++ {
 		s.room[i] = uint8(slabOrder + 2 - bits.Len(uint(i)))
 	}
