@@ -1,6 +1,10 @@
 package ring
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // SQE is a submission queue entry (linux/io_uring.h: struct io_uring_sqe).
 type SQE struct {
@@ -40,12 +44,14 @@ type Ring interface {
 	// a failed Enter they are still there, and still owned.
 	Queued() int
 	// Enter hands the queued entries to the kernel and runs completions; with
-	// wait > 0 it returns when so many are there, or after timeout. The error
-	// is a bare unix.Errno, or nil: a timeout is none.
+	// wait > 0 it returns when so many are there, taken by Next or not, or
+	// after timeout; a negative timeout never ends. The error is a bare
+	// unix.Errno, or nil: a timeout is none. It may return early.
 	Enter(wait int, timeout time.Duration) error
 	// Next takes one completion. It makes no system call.
 	Next() (CQE, bool)
-	// Overflow is the kernel's count of completions that found no room.
+	// Overflow counts completions that found no room: those that the kernel
+	// lost, and the Enters that left some waiting for room, which is no loss.
 	Overflow() uint32
 	// Buffers sets up a table of n empty places for registered memory, instead
 	// of any former one; 0 takes the table away.
@@ -53,9 +59,20 @@ type Ring interface {
 	// SetBuffer puts memory into a place of the table, or nil to empty it.
 	// Operations under way keep what they began with.
 	SetBuffer(place int, mem []byte) error
-	// Close gives the ring back. Nothing may be in flight.
+	// Close gives the ring back. Nothing may be in flight. A second call does
+	// nothing.
 	Close() error
 }
+
+// Numbers of entries that a ring may have, powers of two all.
+const (
+	EntriesMin = 1
+	EntriesMax = 32768
+)
+
+// ErrEntries refuses a number of entries before the kernel is asked: its EINVAL
+// would pass for a kernel without io_uring.
+var ErrEntries = errors.New("ring entries must be a power of two from 1 to 32768")
 
 // Info describes a Ring.
 type Info struct {
@@ -71,8 +88,21 @@ type Options struct {
 	// Entries of the submission queue, a power of two from 1 to 32768. The
 	// completion queue has twice as many.
 	Entries int
-	// Workers caps the kernel's threads for operations that block; 0 means 16.
+	// Workers caps the kernel's threads for operations that block; less than 1
+	// means 16.
 	Workers int
+}
+
+const workersDefault = 16
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Entries < EntriesMin || o.Entries > EntriesMax || o.Entries&(o.Entries-1) != 0 {
+		return o, fmt.Errorf("%w: %d", ErrEntries, o.Entries)
+	}
+	if o.Workers < 1 {
+		o.Workers = workersDefault
+	}
+	return o, nil
 }
 
 // Setup makes a ring on the calling thread. New does it in the kernel; tests
