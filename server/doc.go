@@ -18,6 +18,9 @@
 // NotImplemented: a sub-resource that fell through to "PUT object" would
 // overwrite data.
 //
+// Below /-/ is what isn't S3: probes and metrics for everybody, and the
+// administration API (admin.go), which knows only the root user.
+//
 // Decisions are pure functions with table tests: ranges.go, conditional.go,
 // headers.go, target.go. The server trusts nothing that it has not parsed, and
 // holds no state between requests but counters.

@@ -22,6 +22,7 @@ func (s *Server) newProbes() http.Handler {
 	mux.Get("/-/ready", s.ready)
 	mux.Head("/-/ready", s.ready)
 	mux.Method(http.MethodGet, "/-/metrics", promhttp.HandlerFor(s.opt.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	s.adminRoutes(mux)
 	mux.NotFound(func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusNotFound, "not found\n") })
 	mux.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
 		plain(w, http.StatusMethodNotAllowed, "method not allowed\n")

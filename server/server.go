@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"ringfence/internal/env"
+	"ringfence/internal/knob"
 	"ringfence/server/s3xml"
 	"ringfence/server/sigv4"
 )
@@ -63,9 +64,15 @@ type Options struct {
 	// registry of its own.
 	Metrics *prometheus.Registry
 	// Ready is asked by /-/ready; nil: always ready. It must not block.
-	Ready  func() Readiness
-	Env    env.Env
-	Limits Limits
+	Ready func() Readiness
+	// Knobs are the live settings that /-/admin/v1/knobs shows and changes; nil:
+	// there are none.
+	Knobs *knob.Set
+	// Engines is asked by /-/admin/v1/engines; nil: there are none. It must not
+	// block.
+	Engines func() []EngineInfo
+	Env     env.Env
+	Limits  Limits
 }
 
 func (o Options) withDefaults() Options {
@@ -80,6 +87,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Ready == nil {
 		o.Ready = func() Readiness { return Readiness{Ready: true} }
+	}
+	if o.Knobs == nil {
+		o.Knobs = new(knob.Set)
+	}
+	if o.Engines == nil {
+		o.Engines = func() []EngineInfo { return []EngineInfo{} }
 	}
 	if o.Env.IsZero() {
 		o.Env = env.System()
@@ -128,6 +141,9 @@ type Server struct {
 	docs    *semaphore.Weighted // bytes of request documents in memory
 	drain   atomic.Bool
 	probes  http.Handler
+
+	adminSlots    chan struct{} // one token per administration request in work
+	adminPatience time.Duration
 }
 
 // New makes a Server. It fails if something required is missing.
@@ -141,6 +157,9 @@ func New(opt Options) (*Server, error) {
 		node:  nodeID(opt.Env.Rand),
 		slots: make(chan struct{}, opt.Limits.Requests),
 		docs:  semaphore.NewWeighted(opt.Limits.DocumentBytes),
+
+		adminSlots:    make(chan struct{}, adminRequests),
+		adminPatience: adminPatience,
 	}
 	for _, d := range opt.Domains {
 		d = strings.ToLower(strings.Trim(strings.TrimSpace(d), "."))
