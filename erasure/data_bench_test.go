@@ -14,6 +14,12 @@ import (
 // localDisks formats and opens n disks on directories.
 func localDisks(tb testing.TB, n, parity int) (disks []storage.Disk, roots []string) {
 	tb.Helper()
+	return localDisksOn(tb, n, parity, func(_ string, b storage.Backend) storage.Backend { return b })
+}
+
+// localDisksOn does so with the backends that on makes of the reference.
+func localDisksOn(tb testing.TB, n, parity int, on func(root string, b storage.Backend) storage.Backend) (disks []storage.Disk, roots []string) {
+	tb.Helper()
 	for i := range n {
 		root := tb.TempDir()
 		roots = append(roots, root)
@@ -21,7 +27,7 @@ func localDisks(tb testing.TB, n, parity int) (disks []storage.Disk, roots []str
 		if err != nil {
 			tb.Fatal(err)
 		}
-		opts := local.Options{Root: root, Backend: backend}
+		opts := local.Options{Root: root, Backend: on(root, backend)}
 		id := storage.Identity{Deployment: storage.UUID{1}, Set: storage.UUID{2}, Disk: storage.UUID{3, byte(i)}, SetCount: 1, Slot: uint8(i), SetSize: uint8(n), Parity: uint8(parity)}
 		if err := local.Format(tb.Context(), opts, id); err != nil {
 			tb.Fatal(err)

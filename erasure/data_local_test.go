@@ -93,3 +93,21 @@ func damageFile(t *testing.T, name string, way, size int, rng *rand.Rand) {
 		t.Fatal(err)
 	}
 }
+
+// flipByte changes one byte of a file in place.
+func flipByte(t *testing.T, name string, off int64) {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p [1]byte
+	if _, err := f.ReadAt(p[:], off); err != nil {
+		t.Fatal(err)
+	}
+	p[0] ^= 0x40
+	_, err = f.WriteAt(p[:], off)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}

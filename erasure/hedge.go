@@ -127,11 +127,16 @@ func (p *pace) pardon() {
 	p.after = 0
 }
 
-// budget bounds extra reads to a tenth of all reads, with a little saved up for
-// the moment when a disk turns bad. The zero value is ready.
-type budget struct{ spent atomic.Int64 } // tenths of a read, below 0: saved
+// budget bounds extra reads to a twentieth of all reads, with some saved up for
+// the moment when a disk turns bad, and some on credit for a gateway that had
+// no time to save. The zero value is ready.
+type budget struct{ spent atomic.Int64 } // in twentieths of a read; below 0: saved
 
-const budgetSaved = 100 * 10
+const (
+	budgetPart   = 20
+	budgetSaved  = 100 * budgetPart
+	budgetCredit = 50 * budgetPart
+)
 
 // earn counts n ordinary reads.
 func (b *budget) earn(n int) {
@@ -142,8 +147,8 @@ func (b *budget) earn(n int) {
 
 // spend asks for n extra reads.
 func (b *budget) spend(n int) bool {
-	cost := int64(n) * 10
-	if b.spent.Add(cost) > budgetSaved/10 {
+	cost := int64(n) * budgetPart
+	if b.spent.Add(cost) > budgetCredit {
 		b.spent.Add(-cost)
 		return false
 	}

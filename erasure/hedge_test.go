@@ -91,8 +91,8 @@ func TestBudgetBoundsExtraReads(t *testing.T) {
 			spent++
 		}
 	}
-	if limit := 95000/10 + 2*budgetSaved/10; spent > limit || spent < 9000 {
-		t.Errorf("%d extra reads in 95000, want about a tenth", spent)
+	if limit := 95000/budgetPart + (budgetSaved+budgetCredit)/budgetPart; spent > limit || spent < 95000/budgetPart {
+		t.Errorf("%d extra reads in 95000, want about one in %d", spent, budgetPart)
 	}
 }
 

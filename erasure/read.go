@@ -41,11 +41,27 @@ type readState struct {
 	ready    *window        // prefetched
 	off, end int64          // of ready
 	parent   context.Context
-	ctx      context.Context // of fetches, below parent
-	cancel   context.CancelFunc
+	heats    [windowMax][windowMax]heat // by the first stripe, and the last
 	tick     <-chan time.Time
 	stop     func() // gives tick back
 	faults   readFaults
+}
+
+// heat is what the fetches of the same stripes of a window have in common: all
+// of them are needed until these stripes are done, and none is any more after.
+// So one context serves them all, and goes on from window to window while no
+// fetch has to be given up.
+type heat struct {
+	ctx    context.Context
+	cancel context.CancelFunc // nil: there is none
+}
+
+// end cancels what still runs.
+func (h *heat) end() {
+	if h.cancel != nil {
+		h.cancel()
+	}
+	*h = heat{}
 }
 
 // readFaults is what a reader learned about the shards, by bit or index.
@@ -200,10 +216,7 @@ func (r *blobReader) close() {
 		}
 	}
 	r.giveBack()
-	if r.state.cancel != nil {
-		r.state.cancel()
-		r.state.cancel = nil
-	}
+	r.endHeats()
 	if r.state.tick != nil {
 		r.state.stop()
 		r.state.tick = nil
@@ -263,17 +276,23 @@ func (r *blobReader) buf() (*storage.Buf, error) {
 // begin makes ctx the parent of the fetches from now on. What ran below the one
 // before is over, or was given up.
 func (r *blobReader) begin(ctx context.Context) {
-	if r.state.cancel != nil {
-		r.state.cancel()
-		r.state.cancel = nil
-	}
+	r.endHeats()
 	r.state.parent = ctx
 }
 
-// fetchContext is the context of the fetches that start now.
-func (r *blobReader) fetchContext() context.Context {
-	if r.state.cancel == nil {
-		r.state.ctx, r.state.cancel = context.WithCancel(r.state.parent)
+func (r *blobReader) endHeats() {
+	for first := range r.state.heats {
+		for last := range r.state.heats[first] {
+			r.state.heats[first][last].end()
+		}
 	}
-	return r.state.ctx
+}
+
+// heat is that of n stripes from stripe at of a window on.
+func (r *blobReader) heat(at, n int) *heat {
+	h := &r.state.heats[at][at+n-1]
+	if h.cancel == nil {
+		h.ctx, h.cancel = context.WithCancel(r.state.parent)
+	}
+	return h
 }

@@ -106,3 +106,13 @@ func (w *window) done(k int) bool {
 	}
 	return true
 }
+
+// doneFor reports whether every stripe that f reads for is done.
+func (w *window) doneFor(f *fetch, k int) bool {
+	for i := range f.n {
+		if !w.stripes[f.at+i].done(k) {
+			return false
+		}
+	}
+	return true
+}

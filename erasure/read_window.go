@@ -43,8 +43,12 @@ func (r *blobReader) await(ctx context.Context, w *window) error {
 	k := int(r.b.Layout.K)
 	for {
 		failed := r.harvest(w)
+		lost := r.giveUp(w, false)
 		if w.done(k) {
 			break
+		}
+		if lost {
+			continue // the last that counts may have ended while others did
 		}
 		n, err := r.extend(w)
 		if err != nil {
@@ -72,7 +76,6 @@ func (r *blobReader) await(ctx context.Context, w *window) error {
 			}
 		}
 	}
-	r.giveUp(w)
 	for i := range w.n {
 		if err := r.reconstruct(w, i); err != nil {
 			return err
@@ -132,7 +135,7 @@ func (r *blobReader) launch(w *window, shard uint8, at, n int) error {
 		w.stripes[at+i].pend |= 1 << shard
 	}
 	f.shard, f.at, f.n, f.block = shard, at, n, w.first+int64(at)
-	f.ctx = r.fetchContext()
+	f.ctx = r.heat(at, n).ctx
 	f.good, f.dirty, f.err, f.waited = [windowMax]bool{}, false, nil, false
 	f.begun, f.over, f.lost = time.Time{}, false, false
 	w.fetches = append(w.fetches, f)
@@ -324,40 +327,61 @@ func (r *blobReader) took(f *fetch, now, since time.Time) time.Duration {
 	return 0
 }
 
-// giveUp lets go of the fetches that a window does not need any more. Their
-// tasks are cancelled and keep their memory until they end.
-func (r *blobReader) giveUp(w *window) {
+// giveUp lets go of the fetches that lost: those of which every stripe is done
+// without them, or all of them. They are cancelled at once, all the way down to
+// the engine that reads for them, and keep their memory until they end. It
+// reports whether there were any.
+func (r *blobReader) giveUp(w *window, all bool) bool {
 	if len(w.fetches) == 0 {
-		return
+		return false
 	}
-	now := r.d.opts.Env.Now()
+	k := int(r.b.Layout.K)
+	left := w.fetches[:0]
+	var ended [windowMax][windowMax]bool
 	for _, f := range w.fetches {
-		r.mu.Lock()
-		over := f.over
-		f.lost = true
-		if !over {
-			r.pending--
-		}
-		r.mu.Unlock()
-		if over {
-			r.take(w, f)
-			r.state.fetches = append(r.state.fetches, f)
+		if !all && !w.doneFor(f, k) {
+			left = append(left, f)
 			continue
 		}
-		bit := uint16(1) << f.shard
-		for i := range f.n {
-			w.stripes[f.at+i].pend &^= bit
-		}
-		slot := r.b.Layout.Slots[f.shard]
-		if f.waited && r.d.reads[slot].lost() && r.d.reads[slot].avoid(now) {
-			r.d.opts.Log.Warn().Uint8("slot", slot).Msg("disk is set aside for reads: others are sooner")
+		r.lose(w, f)
+		ended[f.at][f.at+f.n-1] = true
+	}
+	lost := len(left) < len(w.fetches)
+	clear(w.fetches[len(left):])
+	w.fetches = left
+	// Only now, since what is cancelled ends, and has to know by then that
+	// nobody waits for it.
+	for first := range ended {
+		for last, end := range ended[first] {
+			if end {
+				r.state.heats[first][last].end()
+			}
 		}
 	}
-	clear(w.fetches)
-	w.fetches = w.fetches[:0]
-	if r.state.cancel != nil {
-		r.state.cancel()
-		r.state.cancel = nil
+	return lost
+}
+
+// lose leaves a fetch to itself.
+func (r *blobReader) lose(w *window, f *fetch) {
+	r.mu.Lock()
+	over := f.over
+	f.lost = true
+	if !over {
+		r.pending--
+	}
+	r.mu.Unlock()
+	if over {
+		r.take(w, f)
+		r.state.fetches = append(r.state.fetches, f)
+		return
+	}
+	bit := uint16(1) << f.shard
+	for i := range f.n {
+		w.stripes[f.at+i].pend &^= bit
+	}
+	slot := r.b.Layout.Slots[f.shard]
+	if f.waited && r.d.reads[slot].lost() && r.d.reads[slot].avoid(r.d.opts.Env.Now()) {
+		r.d.opts.Log.Warn().Uint8("slot", slot).Msg("disk is set aside for reads: others are sooner")
 	}
 }
 
@@ -402,7 +426,7 @@ func (r *blobReader) discard(w *window) {
 	if w == nil {
 		return
 	}
-	r.giveUp(w)
+	r.giveUp(w, true)
 	for i := range w.n {
 		st := &w.stripes[i]
 		for s, b := range st.blocks {
