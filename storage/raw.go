@@ -29,7 +29,9 @@ type RawFile interface {
 	// ReadInline is the first part of ReadVec: it reads what the page cache
 	// holds and never waits for the hardware. done says that nothing is left to
 	// do: the buffers are full, the file ended, or reading failed. Otherwise
-	// the rest is to be read from off+n on.
+	// the rest is to be read from off+n on. A read that is done is counted as
+	// inline by the file's Backend, and yields the processor as often as its
+	// own do; err is wrapped. Page-cache reclaim is the caller's business.
 	ReadInline(bufs []*Buf, off int64) (n int, done bool, err error)
 	// Wrap makes an error of a read the one that callers of this file expect:
 	// the same error, whichever engine met it.

@@ -37,18 +37,25 @@ type Backend struct {
 
 	walks  bool // the kernel refuses openat2: names are resolved step by step
 	nowait atomic.Bool
+	direct directSupport
 	slots  chan struct{} // one element per blocking read
-	// The calls that wait for the hardware; tests put sick disks in their place.
-	readBlocking func(fd int, iovs []unix.Iovec, off int64) (int, error) // preadv
-	syncDir      func(fd int) error                                      // fsync
-	syncFile     func(fd int) error                                      // fdatasync
-	allocate     func(fd int, n int64) error                             // fallocate
+	calls
 
 	inline, pool atomic.Int64 // reads by tier
 	served       atomic.Int64 // bytes read inline
 
 	dirs  dirSyncs
 	space spaceCache
+}
+
+// calls are those that reach the disk; tests put sick ones in their place.
+type calls struct {
+	readNow      func(fd int, iovs []unix.Iovec, off int64) (int, error) // preadv2 with RWF_NOWAIT
+	readBlocking func(fd int, iovs []unix.Iovec, off int64) (int, error) // preadv
+	reopen       func(fd, flags int) (int, error)                        // open of /proc/self/fd
+	syncDir      func(fd int) error                                      // fsync
+	syncFile     func(fd int) error                                      // fdatasync
+	allocate     func(fd int, n int64) error                             // fallocate
 }
 
 var _ storage.Backend = (*Backend)(nil)
@@ -66,7 +73,7 @@ func New(opts Options) (*Backend, error) {
 	opts.Root = root
 	b := &Backend{
 		opts: opts, slots: make(chan struct{}, opts.Slots),
-		readBlocking: preadv, syncDir: unix.Fsync, syncFile: unix.Fdatasync, allocate: allocate,
+		calls: calls{readNow: preadvNow, readBlocking: preadv, reopen: reopen, syncDir: unix.Fsync, syncFile: unix.Fdatasync, allocate: allocate},
 	}
 	b.nowait.Store(true)
 	b.space.ask = unix.Fstatfs
@@ -130,7 +137,7 @@ func (b *Backend) enter(ctx context.Context, op string, names ...string) error {
 	if err := ctx.Err(); err != nil {
 		return b.wrap(op, names[0], err)
 	}
-	if err := b.root.acquire(); err != nil {
+	if err := b.root.Acquire(); err != nil {
 		return b.offline(op, err)
 	}
 	return nil
@@ -139,7 +146,7 @@ func (b *Backend) enter(ctx context.Context, op string, names ...string) error {
 // leave ends what enter began.
 func (b *Backend) leave() {
 	// The result of closing a folder that was only read says nothing.
-	_ = b.root.release()
+	_ = b.root.Release()
 }
 
 // Close implements storage.Backend.

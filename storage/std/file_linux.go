@@ -2,9 +2,12 @@ package std
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +19,7 @@ type file struct {
 	handle
 	backend *Backend
 	name    string
+	second  atomic.Pointer[handle] // with O_DIRECT, from the first need on
 
 	write sync.RWMutex // held for reading by writes, for writing by trim
 	// syncing is held during a Sync and protects the fields below. The kernel
@@ -37,18 +41,18 @@ func (b *Backend) file(fd int, name string) *file {
 	return f
 }
 
-// begin admits a call that uses the descriptor; release ends it.
+// begin admits a call that uses the descriptor; Release ends it.
 func (f *file) begin(ctx context.Context, op string) error {
 	if err := ctx.Err(); err != nil {
 		return f.backend.wrap(op, f.name, err)
 	}
-	return f.backend.wrap(op, f.name, f.acquire())
+	return f.backend.wrap(op, f.name, f.Acquire())
 }
 
 // end releases the descriptor and adds what closing it said, if this was the
 // last use.
 func (f *file) end(op string, err error) error {
-	if closed := f.release(); err == nil {
+	if closed := f.Release(); err == nil {
 		err = closed
 	}
 	return f.backend.wrap(op, f.name, err)
@@ -120,7 +124,7 @@ func (f *file) trim() error {
 // Size implements storage.File.
 func (f *file) Size() (int64, error) {
 	const op = "size"
-	if err := f.acquire(); err != nil {
+	if err := f.Acquire(); err != nil {
 		return 0, f.backend.wrap(op, f.name, err)
 	}
 	var st unix.Stat_t
@@ -128,6 +132,15 @@ func (f *file) Size() (int64, error) {
 	return st.Size, f.end(op, err)
 }
 
-// Close implements storage.File. Reads that were abandoned keep the descriptor
-// until they are over.
-func (f *file) Close() error { return f.backend.wrap("close", f.name, f.close()) }
+// Close implements storage.File. Reads that were abandoned keep their
+// descriptor until they are over.
+func (f *file) Close() error {
+	err := f.close()
+	if second := f.second.Load(); second != nil && !errors.Is(err, os.ErrClosed) {
+		// It may be closed already, by whoever opened it too late.
+		if late := second.close(); !errors.Is(late, os.ErrClosed) {
+			err = errors.Join(err, late)
+		}
+	}
+	return f.backend.wrap("close", f.name, err)
+}

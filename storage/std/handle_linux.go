@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"ringfence/storage"
 )
 
 // handle is a descriptor that closes when its last user is done: its number
@@ -16,13 +18,19 @@ type handle struct {
 	gone   chan struct{} // closed with the descriptor; may be nil
 }
 
+var _ storage.Descriptor = (*handle)(nil)
+
 func (h *handle) init(fd int) {
 	h.fd = fd
 	h.refs.Store(1)
 }
 
-// acquire must be paired with release when it returns nil.
-func (h *handle) acquire() error {
+// FD implements storage.Descriptor.
+func (h *handle) FD() int { return h.fd }
+
+// Acquire implements storage.Descriptor: it must be paired with Release when
+// it returns nil.
+func (h *handle) Acquire() error {
 	for {
 		n := h.refs.Load()
 		if n <= 0 || h.closed.Load() {
@@ -34,7 +42,8 @@ func (h *handle) acquire() error {
 	}
 }
 
-func (h *handle) release() error {
+// Release implements storage.Descriptor.
+func (h *handle) Release() error {
 	if h.refs.Add(-1) > 0 {
 		return nil
 	}
@@ -51,5 +60,5 @@ func (h *handle) close() error {
 	if h.closed.Swap(true) {
 		return os.ErrClosed
 	}
-	return h.release()
+	return h.Release()
 }

@@ -3,7 +3,6 @@ package std
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -30,6 +29,14 @@ type vec struct {
 }
 
 var vecs = sync.Pool{New: func() any { return new(vec) }}
+
+func vecOf(bufs []*storage.Buf) *vec {
+	v, _ := vecs.Get().(*vec)
+	for _, b := range bufs {
+		v.add(b.Bytes())
+	}
+	return v
+}
 
 func (v *vec) add(p []byte) {
 	if len(p) == 0 {
@@ -77,15 +84,12 @@ func (f *file) ReadAt(ctx context.Context, b *storage.Buf, off int64) (int, erro
 func (f *file) ReadVec(ctx context.Context, bufs []*storage.Buf, off int64) (int, error) {
 	const op = "read"
 	if off < 0 {
-		return 0, f.backend.wrap(op, f.name, fmt.Errorf("offset %d", off))
+		return 0, f.backend.wrap(op, f.name, offsetError(off))
 	}
 	if err := f.begin(ctx, op); err != nil {
 		return 0, err
 	}
-	v, _ := vecs.Get().(*vec)
-	for _, b := range bufs {
-		v.add(b.Bytes())
-	}
+	v := vecOf(bufs)
 	n, done, err := f.readInline(v, off)
 	if done {
 		v.free()
@@ -113,7 +117,7 @@ func (f *file) readInline(v *vec, off int64) (n int, done bool, err error) {
 		if !f.backend.nowait.Load() {
 			return n, false, nil
 		}
-		got, err := preadv2(f.fd, v.next(), off+int64(n), unix.RWF_NOWAIT)
+		got, err := f.backend.readNow(f.fd, v.next(), off+int64(n))
 		switch {
 		case err == nil && got == 0:
 			return n, true, nil
@@ -150,7 +154,7 @@ func (f *file) readPool(ctx context.Context, v *vec, bufs []*storage.Buf, off in
 	case f.backend.slots <- struct{}{}:
 	case <-ctx.Done():
 		v.free()
-		return 0, errors.Join(ctx.Err(), f.release())
+		return 0, errors.Join(ctx.Err(), f.Release())
 	}
 	r := &blockingRead{file: f, vec: v, bufs: append([]*storage.Buf(nil), bufs...), off: off, done: make(chan struct{})}
 	for _, b := range r.bufs {
@@ -183,7 +187,7 @@ func (r *blockingRead) run() {
 	for _, b := range r.bufs {
 		b.Release()
 	}
-	if err := r.file.release(); r.err == nil {
+	if err := r.file.Release(); r.err == nil {
 		r.err = err
 	}
 	close(r.done)
@@ -195,8 +199,9 @@ func preadv(fd int, iovs []unix.Iovec, off int64) (int, error) {
 	return call(unix.SYS_PREADV, fd, iovs, off, 0)
 }
 
-func preadv2(fd int, iovs []unix.Iovec, off int64, flags uintptr) (int, error) {
-	return call(unix.SYS_PREADV2, fd, iovs, off, flags)
+// preadvNow reads what the page cache holds.
+func preadvNow(fd int, iovs []unix.Iovec, off int64) (int, error) {
+	return call(unix.SYS_PREADV2, fd, iovs, off, unix.RWF_NOWAIT)
 }
 
 // call makes a preadv or preadv2. The error is an Errno or nil. It is Syscall6

@@ -56,7 +56,7 @@ func (c *spaceCache) refresh(b *Backend) {
 	if !c.asking.CompareAndSwap(false, true) {
 		return
 	}
-	if b.root.acquire() != nil {
+	if b.root.Acquire() != nil {
 		c.asking.Store(false)
 		return
 	}
