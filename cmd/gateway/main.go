@@ -47,6 +47,7 @@ func commands() []command {
 		{"server", "[DISK...]", "serve the disks over S3", settings(), serve},
 		{"doctor", "[DISK...]", "check kernel, file systems and limits, and say what to do", nil, doctor},
 		{"health", "[URL]", "ask a running gateway whether it is ready; for health checks", named(settings(), "address"), health},
+		{"bench", "pread|scan", "measure the read engines on this machine; see docs/bench.md", nil, nil},
 		{"version", "", "print the version", nil, version},
 	}
 }
@@ -66,6 +67,8 @@ func (p *process) run(ctx context.Context, args []string) int {
 	case "-h", "--help", "-help", "help":
 		p.usage(p.stdout)
 		return exitOK
+	case "bench":
+		return runBench(ctx, p, args[1:]) // it has flags of its own
 	case "-v", "--version", "-version":
 		args = []string{"version"}
 	}
