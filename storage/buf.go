@@ -35,7 +35,8 @@ func (b *Buf) Bytes() []byte {
 	return b.mem[:b.n]
 }
 
-// SetLen sets the length of Bytes, at most Cap.
+// SetLen sets the length of Bytes, at most Cap. What lies beyond the length is
+// nobody's: a read that needs whole blocks may use it.
 func (b *Buf) SetLen(n int) {
 	b.alive()
 	invariant.Check(n >= 0 && n <= len(b.mem), "length outside the buffer")

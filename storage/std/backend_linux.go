@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ringfence/internal/knob"
 	"ringfence/storage"
 )
 
@@ -19,11 +20,38 @@ type Options struct {
 	Root string
 	// Slots bounds the reads that block at the same time; 0 means 32.
 	Slots int
+	// Pool is where reads by O_DIRECT get a buffer whose own the geometry does
+	// not suit. Without, or when it is used up, they go by way of the page
+	// cache.
+	Pool *storage.Pool
+	// Direct lets reads of at least DirectThreshold bytes pass the page cache
+	// by. Nil: off.
+	Direct *knob.Bool
+	// DirectThreshold is in bytes. Nil: 4 MiB.
+	DirectThreshold *knob.Size
+	// Reclaim drops what a read of at least ReclaimThreshold bytes brought into
+	// the page cache. Nil: off.
+	Reclaim *knob.Bool
+	// ReclaimThreshold is in bytes. Nil: 4 MiB.
+	ReclaimThreshold *knob.Size
 }
 
 func (o Options) withDefaults() Options {
 	if o.Slots == 0 {
 		o.Slots = 32
+	}
+	const threshold = 4 << 20
+	if o.Direct == nil {
+		o.Direct = knob.NewBool("", false, "")
+	}
+	if o.DirectThreshold == nil {
+		o.DirectThreshold = knob.NewSize("", threshold, 0, threshold, "")
+	}
+	if o.Reclaim == nil {
+		o.Reclaim = knob.NewBool("", false, "")
+	}
+	if o.ReclaimThreshold == nil {
+		o.ReclaimThreshold = knob.NewSize("", threshold, 0, threshold, "")
 	}
 	return o
 }
@@ -41,17 +69,24 @@ type Backend struct {
 	slots  chan struct{} // one element per blocking read
 	calls
 
-	inline, pool atomic.Int64 // reads by tier
-	served       atomic.Int64 // bytes read inline
+	reads counters
+	hits  storage.Predictor // of all files
 
 	dirs  dirSyncs
 	space spaceCache
+}
+
+// counters count reads by tier.
+type counters struct {
+	inline, pool, direct atomic.Int64
+	served               atomic.Int64 // bytes read inline
 }
 
 // calls are those that reach the disk; tests put sick ones in their place.
 type calls struct {
 	readNow      func(fd int, iovs []unix.Iovec, off int64) (int, error) // preadv2 with RWF_NOWAIT
 	readBlocking func(fd int, iovs []unix.Iovec, off int64) (int, error) // preadv
+	readDirect   func(fd int, iovs []unix.Iovec, off int64) (int, error) // preadv with O_DIRECT
 	reopen       func(fd, flags int) (int, error)                        // open of /proc/self/fd
 	syncDir      func(fd int) error                                      // fsync
 	syncFile     func(fd int) error                                      // fdatasync
@@ -73,7 +108,10 @@ func New(opts Options) (*Backend, error) {
 	opts.Root = root
 	b := &Backend{
 		opts: opts, slots: make(chan struct{}, opts.Slots),
-		calls: calls{readNow: preadvNow, readBlocking: preadv, reopen: reopen, syncDir: unix.Fsync, syncFile: unix.Fdatasync, allocate: allocate},
+		calls: calls{
+			readNow: preadvNow, readBlocking: preadv, readDirect: preadv, reopen: reopen,
+			syncDir: unix.Fsync, syncFile: unix.Fdatasync, allocate: allocate,
+		},
 	}
 	b.nowait.Store(true)
 	b.space.ask = unix.Fstatfs

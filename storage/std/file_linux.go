@@ -20,6 +20,7 @@ type file struct {
 	backend *Backend
 	name    string
 	second  atomic.Pointer[handle] // with O_DIRECT, from the first need on
+	hits    storage.Predictor
 
 	write sync.RWMutex // held for reading by writes, for writing by trim
 	// syncing is held during a Sync and protects the fields below. The kernel
@@ -36,7 +37,7 @@ var (
 )
 
 func (b *Backend) file(fd int, name string) *file {
-	f := &file{backend: b, name: name}
+	f := &file{backend: b, name: name, hits: storage.Predictor{Wider: &b.hits}}
 	f.init(fd)
 	return f
 }

@@ -89,23 +89,53 @@ func (f *file) ReadVec(ctx context.Context, bufs []*storage.Buf, off int64) (int
 	if err := f.begin(ctx, op); err != nil {
 		return 0, err
 	}
-	v := vecOf(bufs)
-	n, done, err := f.readInline(v, off)
-	if done {
-		v.free()
-		if err == nil {
-			f.backend.countInline(n)
+	b, v := f.backend, vecOf(bufs)
+	r := blockingRead{file: f, vec: v, off: off, reclaim: b.reclaimFrom(), direct: b.wantsDirect(v.left)}
+	if !r.direct && f.attempts(v) {
+		n, done, err := f.readInline(v, off)
+		f.hits.Observe(done && b.nowait.Load())
+		if done {
+			v.free()
+			if err == nil {
+				b.countInline(n)
+				f.drop(off, n, r.reclaim)
+			}
+			return n, f.end(op, err)
 		}
-		return n, f.end(op, err)
+		r.prefix = n
 	}
-	f.backend.pool.Add(1)
-	more, err := f.readPool(ctx, v, bufs, off+int64(n))
-	return n + more, f.backend.wrap(op, f.name, err)
+	n, err := r.start(ctx, bufs)
+	return n, b.wrap(op, f.name, err)
+}
+
+// attempts decides whether to try a read without waiting first. Where that
+// failed time and again it is left out; unless all slots are taken, for then
+// it has the kernel begin what would otherwise wait for a slot.
+func (f *file) attempts(v *vec) bool {
+	b := f.backend
+	return v.left == 0 || (b.nowait.Load() && (!f.hits.Skip() || len(b.slots) == cap(b.slots)))
+}
+
+// reclaimFrom is how many bytes a read has to give to be dropped from the page
+// cache, negative for never. It is asked once per read.
+func (b *Backend) reclaimFrom() int64 {
+	if !b.opts.Reclaim.Load() {
+		return -1
+	}
+	return b.opts.ReclaimThreshold.Load()
+}
+
+// drop takes a read of n bytes out of the page cache if it was large enough.
+func (f *file) drop(off int64, n int, threshold int64) {
+	if start, length, ok := storage.ReclaimRange(off, n, threshold); ok {
+		// It is advice.
+		_ = unix.Fadvise(f.fd, start, length, unix.FADV_DONTNEED)
+	}
 }
 
 func (b *Backend) countInline(n int) {
-	b.inline.Add(1)
-	if now := b.served.Add(int64(n)); now/yieldBytes != (now-int64(n))/yieldBytes {
+	b.reads.inline.Add(1)
+	if now := b.reads.served.Add(int64(n)); now/yieldBytes != (now-int64(n))/yieldBytes {
 		runtime.Gosched()
 	}
 }
@@ -138,50 +168,63 @@ func (f *file) readInline(v *vec, off int64) (n int, done bool, err error) {
 // blockingRead is a read in the pool. It has its own references to what it
 // uses; n and err are set before done is closed.
 type blockingRead struct {
-	file *file
-	vec  *vec
-	bufs []*storage.Buf
-	off  int64
-	done chan struct{}
-	n    int
-	err  error
+	file    *file
+	vec     *vec // what is left to fill
+	bufs    []*storage.Buf
+	off     int64 // of the whole read
+	prefix  int   // bytes that were read already
+	direct  bool  // try O_DIRECT first; then there is no prefix
+	reclaim int64 // threshold in bytes, negative for never
+	done    chan struct{}
+	n       int // bytes read, the prefix not counted
+	err     error
 }
 
-// readPool fills v by blocking calls, or leaves when ctx ends. It takes over v
-// and the caller's reference to the descriptor.
-func (f *file) readPool(ctx context.Context, v *vec, bufs []*storage.Buf, off int64) (int, error) {
+// start fills r.vec by blocking calls, or leaves when ctx ends; then the prefix
+// is all that is reported. It takes over r.vec and the caller's reference to
+// the descriptor, and does not change r, which may lie on the caller's stack.
+func (r blockingRead) start(ctx context.Context, bufs []*storage.Buf) (int, error) {
+	slots := r.file.backend.slots
 	select {
-	case f.backend.slots <- struct{}{}:
+	case slots <- struct{}{}:
+		if ctx.Err() == nil {
+			break
+		}
+		<-slots
+		return r.giveUp(ctx)
 	case <-ctx.Done():
-		v.free()
-		return 0, errors.Join(ctx.Err(), f.Release())
+		return r.giveUp(ctx)
 	}
-	r := &blockingRead{file: f, vec: v, bufs: append([]*storage.Buf(nil), bufs...), off: off, done: make(chan struct{})}
-	for _, b := range r.bufs {
+	task := new(blockingRead)
+	*task = r
+	task.bufs, task.done = append([]*storage.Buf(nil), bufs...), make(chan struct{})
+	for _, b := range task.bufs {
 		b.Retain()
 	}
 	// The goroutine's owner is the Backend: Close waits for its slot.
-	go r.run()
+	go task.run()
 	select {
-	case <-r.done:
-		return r.n, r.err
+	case <-task.done:
+		return task.prefix + task.n, task.err
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		return r.prefix, ctx.Err()
 	}
 }
 
+// giveUp ends a read that never ran.
+func (r blockingRead) giveUp(ctx context.Context) (int, error) {
+	r.vec.free()
+	return r.prefix, errors.Join(ctx.Err(), r.file.Release())
+}
+
 func (r *blockingRead) run() {
-	for r.vec.left > 0 {
-		n, err := r.file.backend.readBlocking(r.file.fd, r.vec.next(), r.off+int64(r.n))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || n == 0 {
-			r.err = err
-			break
-		}
-		r.n += n
-		r.vec.advance(n)
+	b := r.file.backend
+	if r.direct && r.readDirect() {
+		b.reads.direct.Add(1)
+	} else {
+		b.reads.pool.Add(1)
+		r.readBuffered()
+		r.file.drop(r.off, r.prefix+r.n, r.reclaim)
 	}
 	r.vec.free()
 	for _, b := range r.bufs {
@@ -191,7 +234,22 @@ func (r *blockingRead) run() {
 		r.err = err
 	}
 	close(r.done)
-	<-r.file.backend.slots
+	<-b.slots
+}
+
+func (r *blockingRead) readBuffered() {
+	for r.vec.left > 0 {
+		n, err := r.file.backend.readBlocking(r.file.fd, r.vec.next(), r.off+int64(r.prefix+r.n))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			r.err = err
+			return
+		}
+		r.n += n
+		r.vec.advance(n)
+	}
 }
 
 // preadv blocks.

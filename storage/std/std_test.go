@@ -15,6 +15,13 @@ var modes = map[string]func(*Backend){
 	"no nowait":     func(b *Backend) { b.nowait.Store(false) },
 	"no openat2":    func(b *Backend) { b.walks = true },
 	"short vectors": func(b *Backend) { b.nowait.Store(false); b.readBlocking = shortReads },
+	"reclaim":       func(b *Backend) { b.opts.Reclaim.Store(true); b.opts.ReclaimThreshold.Store(0) },
+	"direct":        func(b *Backend) { b.opts.Direct.Store(true); b.opts.DirectThreshold.Store(0) },
+	"direct without bounce": func(b *Backend) {
+		b.opts.Direct.Store(true)
+		b.opts.DirectThreshold.Store(0)
+		b.opts.Pool = nil
+	},
 }
 
 func TestBackend(t *testing.T) {
@@ -25,7 +32,16 @@ func TestBackend(t *testing.T) {
 				if err := os.Mkdir(root, 0o700); err != nil {
 					t.Fatal(err)
 				}
-				b, err := New(Options{Root: root})
+				pool, err := storage.NewPool(storage.PoolOptions{BudgetBytes: 16 << 20})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if err := pool.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				b, err := New(Options{Root: root, Pool: pool})
 				if err != nil {
 					t.Fatal(err)
 				}
