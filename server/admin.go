@@ -46,10 +46,12 @@ type EngineInfo struct {
 	Why  string `json:"why"`
 	// Setup is how its rings were set up, Mode how they treat buffers; both ""
 	// without rings.
-	Setup   string `json:"setup,omitempty"`
-	Mode    string `json:"mode,omitempty"`
-	Shards  int    `json:"shards"`
-	Retired int    `json:"retired"` // drivers that were replaced since the disk came
+	Setup  string `json:"setup,omitempty"`
+	Mode   string `json:"mode,omitempty"`
+	Shards int    `json:"shards"`
+	// Retiring counts sets of rings that were replaced and finish what they
+	// accepted.
+	Retiring int `json:"retiring"`
 	// Latched lists what was found not to work and is not tried for now, with
 	// the reasons.
 	Latched map[string]string `json:"latched"`

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Config is what a command runs with. It does not change after resolve.
+// Config is what a command runs with. But for the values of Knobs it does not
+// change after resolve.
 type Config struct {
 	Address      string
 	Root         rootConfig
@@ -21,6 +22,8 @@ type Config struct {
 	DrainTimeout time.Duration
 	LogLevel     string
 	LogFormat    string
+	Knobs        *knobs   // what may change; shared by all copies of the Config
+	Endpoint     string   // of a running gateway, "" for the one of Address
 	Args         []string // what is not a flag
 	Warnings     []string // what looks wrong but does no harm
 }
@@ -53,7 +56,7 @@ const (
 // resolve makes a Config from defaults, environment and arguments, in this
 // order of precedence, or fails with errHelp or a *configError.
 func resolve(table []setting, args, environ []string) (Config, error) {
-	c := Config{Parity: parityAuto}
+	c := Config{Parity: parityAuto, Knobs: newKnobs()}
 	bad := &configError{}
 	flags, rest, err := parseArgs(table, args, bad)
 	if err != nil {
@@ -85,7 +88,7 @@ func resolve(table []setting, args, environ []string) (Config, error) {
 		}
 	}
 	if len(table) > 0 {
-		c.Warnings = unknownVariables(table, env)
+		c.Warnings = append(c.Warnings, unknownVariables(env)...)
 		c.Root.finish(came, bad)
 	}
 	if len(bad.problems) > 0 {
@@ -94,11 +97,11 @@ func resolve(table []setting, args, environ []string) (Config, error) {
 	return c, nil
 }
 
-// unknownVariables warns of variables with our prefix that nothing reads: most
-// are misspelt. RINGFENCE_TEST_ belongs to the tests.
-func unknownVariables(table []setting, env map[string]string) []string {
-	var known, warnings []string
-	for _, s := range table {
+// unknownVariables warns of variables with our prefix that no command reads:
+// most are misspelt. RINGFENCE_TEST_ belongs to the tests.
+func unknownVariables(env map[string]string) []string {
+	known, warnings := slices.Clone(faultVariables), []string(nil)
+	for _, s := range append(settings(), adminSettings()...) {
 		known = append(known, s.env())
 	}
 	for name := range env {

@@ -15,25 +15,29 @@ import (
 
 	"ringfence/storage"
 	"ringfence/storage/local"
-	"ringfence/storage/std"
 )
 
 // opener opens disks with what they share.
 type opener struct {
-	pool    *storage.Pool
-	options local.Options // all but Root and Backend
+	engines *engines
+	options local.Options // all but Root, Backend and Pool
 }
 
-// with gives the options of one disk and its backend, which is the caller's
-// until a disk was opened with them.
+// with gives the options of one disk and its backend, the reference, which is
+// the caller's until a disk was opened with them.
 func (o opener) with(path string) (local.Options, error) {
-	backend, err := std.New(std.Options{Root: path})
+	backend, err := o.engines.reference(path)
 	if err != nil {
 		return local.Options{}, err
 	}
+	return o.on(path, backend), nil
+}
+
+// on gives the options of one disk on a backend.
+func (o opener) on(path string, backend storage.Backend) local.Options {
 	opts := o.options
-	opts.Root, opts.Backend, opts.Pool = path, backend, o.pool
-	return opts, nil
+	opts.Root, opts.Backend, opts.Pool = path, backend, o.engines.pool
+	return opts
 }
 
 // lookAt says what every path holds. It changes nothing. A path that is given
@@ -222,28 +226,29 @@ func makeDir(path string) error {
 }
 
 // open opens the disk of a place whose directory is known.
-func (o opener) open(ctx context.Context, path string) (storage.Disk, error) {
-	opts, err := o.with(path)
+func (o opener) open(ctx context.Context, place, path string) (storage.Disk, error) {
+	backend, err := o.engines.make(path)
 	if err != nil {
 		return nil, err
 	}
-	d, err := local.Open(ctx, opts)
+	d, err := local.Open(ctx, o.on(path, backend))
 	if err != nil {
-		return nil, errors.Join(err, opts.Backend.Close())
+		return nil, errors.Join(err, backend.Close())
 	}
+	o.engines.run(ctx, place, backend)
 	return d, nil
 }
 
 // find opens the disk of a place that had none at the start: one of the vacant
 // directories may have got it back meanwhile. Its error says of each what is
 // there instead.
-func (o opener) find(ctx context.Context, want storage.Identity, vacant []string) (storage.Disk, error) {
+func (o opener) find(ctx context.Context, place string, want storage.Identity, vacant []string) (storage.Disk, error) {
 	var instead []string
 	for _, path := range vacant {
 		info, err := os.Stat(path)
 		d := o.lookAtOne(ctx, path, info, err)
 		if d.look == lookFormatted && d.id.Deployment == want.Deployment && d.id.Set == want.Set && d.id.Slot == want.Slot {
-			return o.open(ctx, path)
+			return o.open(ctx, place, path)
 		}
 		instead = append(instead, fmt.Sprintf("%s (%s)", path, d.what()))
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"ringfence/storage"
 	"ringfence/storage/local"
 )
@@ -23,12 +25,14 @@ func testOpener(t *testing.T) opener {
 	if err != nil {
 		t.Fatal(err)
 	}
+	engines := newEngines(newKnobs(), (&process{}).newFaults(), pool, zerolog.Nop())
 	t.Cleanup(func() {
+		engines.close()
 		if err := pool.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return opener{pool: pool}
+	return opener{engines: engines}
 }
 
 // directories names n directories that don't exist yet.
@@ -89,14 +93,14 @@ func TestFormatIsFoundAgain(t *testing.T) {
 	if again.fresh || !slices.Equal(identities(made), identities(again)) || len(again.notes) > 0 {
 		t.Errorf("found again: %+v", again)
 	}
-	d, err := o.open(t.Context(), paths[2])
+	d, err := o.open(t.Context(), "place", paths[2])
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d.Identity() != made.sets[0][2].id {
 		t.Errorf("opened %+v", d.Identity())
 	}
-	if _, err := o.open(t.Context(), paths[2]); !errors.Is(err, local.ErrInUse) {
+	if _, err := o.open(t.Context(), "place", paths[2]); !errors.Is(err, local.ErrInUse) {
 		t.Errorf("opened twice: %v", err)
 	}
 	if err := d.Close(); err != nil {
@@ -182,7 +186,7 @@ func TestFindReturnedDisk(t *testing.T) {
 	want := made.sets[0][3].id
 	want.Disk = storage.UUID{}
 	vacant := append(directories(t, 2), paths[0])
-	_, err := o.find(t.Context(), want, vacant)
+	_, err := o.find(t.Context(), "place", want, vacant)
 	if !errors.Is(err, storage.ErrOffline) || !strings.Contains(err.Error(), "no such directory") || !strings.Contains(err.Error(), "another disk") {
 		t.Errorf("nowhere: %v", err)
 	}
@@ -192,7 +196,7 @@ func TestFindReturnedDisk(t *testing.T) {
 	if err := os.Rename(paths[3], vacant[1]); err != nil {
 		t.Fatal(err)
 	}
-	d, err := o.find(t.Context(), want, vacant)
+	d, err := o.find(t.Context(), "place", want, vacant)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,11 +30,12 @@ type gateway struct {
 	root   credentials
 	source credentialSource
 
-	pool   *storage.Pool
-	cache  *local.MetaCache
-	sets   []*set
-	store  *erasure.Store
-	server *server.Server
+	pool    *storage.Pool
+	cache   *local.MetaCache
+	engines *engines
+	sets    []*set
+	store   *erasure.Store
+	server  *server.Server
 
 	started atomic.Bool // the disks had their first look
 }
@@ -67,7 +68,7 @@ func metaCacheBytes(disks int) int64 { return min(max(32<<20, int64(disks)*8<<20
 
 // assemble looks at the directories, makes a store of them if they are new,
 // and wires everything. It starts nothing.
-func assemble(ctx context.Context, c Config, paths []string, log zerolog.Logger) (_ *gateway, err error) {
+func assemble(ctx context.Context, c Config, paths []string, faults *faults, log zerolog.Logger) (_ *gateway, err error) {
 	g := &gateway{config: c, log: log}
 	g.pool, err = storage.NewPool(storage.PoolOptions{BudgetBytes: c.MemoryBytes})
 	if err != nil {
@@ -80,7 +81,8 @@ func assemble(ctx context.Context, c Config, paths []string, log zerolog.Logger)
 			err = errors.Join(err, g.pool.Close())
 		}
 	}()
-	disks := opener{pool: g.pool, options: local.Options{Log: log, MetaCache: g.cache, FullPercent: fullPercent}}
+	g.engines = newEngines(c.Knobs, faults, g.pool, log)
+	disks := opener{engines: g.engines, options: local.Options{Log: log, MetaCache: g.cache, FullPercent: fullPercent}}
 	if err := g.prepare(ctx, disks, paths); err != nil {
 		return nil, err
 	}
@@ -165,10 +167,10 @@ func (g *gateway) wireStore(disks opener) error {
 // newSeat makes the place of a disk, which may be missing now and come later.
 func (g *gateway) newSeat(disks opener, at place) (*seat, error) {
 	s := &seat{name: at.path}
-	open := func(ctx context.Context) (storage.Disk, error) { return disks.open(ctx, at.path) }
+	open := func(ctx context.Context) (storage.Disk, error) { return disks.open(ctx, s.name, at.path) }
 	if at.path == "" {
 		s.name = fmt.Sprintf("of set %d, slot %d", at.id.SetIndex, at.id.Slot)
-		open = func(ctx context.Context) (storage.Disk, error) { return disks.find(ctx, at.id, g.plan.vacant) }
+		open = func(ctx context.Context) (storage.Disk, error) { return disks.find(ctx, s.name, at.id, g.plan.vacant) }
 	}
 	slot, err := storage.NewSlot(storage.SlotOptions{
 		Name: s.name, Expect: at.id, BackoffMax: backoffMax,
@@ -217,6 +219,7 @@ func (g *gateway) wireServer() error {
 	srv, err := server.New(server.Options{
 		Buckets: g.store, Objects: server.Adapt(g.store), Uploads: g.store, Auth: auth,
 		Region: g.config.Region, Domains: g.config.Domains, Log: g.log, Metrics: registry, Ready: g.ready,
+		Knobs: &g.config.Knobs.set, Engines: g.engineInfos,
 		Limits: server.Limits{Requests: g.config.MaxRequests, Drain: g.config.DrainTimeout},
 	})
 	if err != nil {
@@ -315,6 +318,7 @@ func (g *gateway) close() error {
 		}
 	}
 	errs = append(errs, closing.Wait())
+	g.engines.close()
 	g.cache.Close()
 	return errors.Join(append(errs, g.pool.Close())...)
 }

@@ -46,6 +46,7 @@ func commands() []command {
 	return []command{
 		{"server", "[DISK...]", "serve the disks over S3", settings(), serve},
 		{"doctor", "[DISK...]", "check kernel, file systems and limits, and say what to do", nil, doctor},
+		{"admin", "knobs [NAME [VALUE]] | engines", "show and set the live settings of a running gateway, and how its disks are read", adminSettings(), admin},
 		{"health", "[URL]", "ask a running gateway whether it is ready; for health checks", named(settings(), "address"), health},
 		{"bench", "pread|scan", "measure the read engines on this machine; see docs/bench.md", nil, nil},
 		{"version", "", "print the version", nil, version},
@@ -114,7 +115,7 @@ func (p *process) usage(w io.Writer) {
 	var b strings.Builder
 	b.WriteString("Ringfence turns local disks into an S3 store.\n\nUsage:\n")
 	for _, cmd := range commands() {
-		fmt.Fprintf(&b, "  gateway %-20s %s\n", strings.TrimSpace(cmd.name+" "+cmd.args), cmd.summary)
+		fmt.Fprintf(&b, "  gateway %-38s %s\n", strings.TrimSpace(cmd.name+" "+cmd.args), cmd.summary)
 	}
 	b.WriteString("\n`gateway COMMAND -h` shows the settings of a command.\n")
 	_, _ = io.WriteString(w, b.String())
@@ -131,7 +132,7 @@ func (p *process) commandUsage(w io.Writer, cmd command) {
 		for _, s := range cmd.table {
 			fmt.Fprintf(&b, "  --%s %s\n", s.name, s.value)
 			fmt.Fprintf(&b, "      %s\n", s.help)
-			fmt.Fprintf(&b, "      environment %s, default %s\n", s.env(), s.defaultText())
+			fmt.Fprintf(&b, "      environment %s, default %s%s\n", s.env(), s.defaultText(), s.liveText())
 		}
 	}
 	_, _ = io.WriteString(w, b.String())

@@ -65,12 +65,19 @@ func (c *diskCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range series {
 		to <- d
 	}
+	for _, d := range ringSeries {
+		to <- d
+	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *diskCollector) Collect(to chan<- prometheus.Metric) {
 	put := func(name string, kind prometheus.ValueType, v float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(series[name], kind, v, labels...)
+		desc := series[name]
+		if desc == nil {
+			desc = ringSeries[name]
+		}
+		to <- prometheus.MustNewConstMetric(desc, kind, v, labels...)
 	}
 	put("ringfence_buffer_bytes", prometheus.GaugeValue, float64(c.g.pool.InUse()))
 	put("ringfence_buffer_budget_bytes", prometheus.GaugeValue, float64(c.g.config.MemoryBytes))
@@ -78,6 +85,9 @@ func (c *diskCollector) Collect(to chan<- prometheus.Metric) {
 		seats := c.g.sets[h.Index].seats
 		for _, seat := range seats {
 			collectDisk(put, seat.name, seat.Health())
+			// A place without a disk has the numbers of one without rings.
+			st, _ := c.g.engines.status(seat.name)
+			collectRings(put, seat.name, st)
 		}
 		collectSet(put, seats, h)
 	}

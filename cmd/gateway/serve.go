@@ -56,7 +56,9 @@ func (p *process) serveDisks(ctx context.Context, c Config, log zerolog.Logger) 
 	if err != nil {
 		return err
 	}
-	g, err := assemble(ctx, c, paths, log)
+	faults := p.newFaults()
+	defer faults.begin(ctx)()
+	g, err := assemble(ctx, c, paths, faults, log)
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
@@ -114,7 +116,8 @@ func untilSignal(ctx context.Context, log zerolog.Logger) (context.Context, func
 func (p *process) announce(g *gateway, addr net.Addr, log zerolog.Logger) {
 	b := buildInfo()
 	log.Info().Str("address", addr.String()).Int("disks", g.disks()).Int("sets", len(g.sets)).
-		Str("version", b.Release).Msg("serving")
+		Str("version", b.Release).Stringer("io_uring", g.config.Knobs.engines.Enable).
+		Stringer("buffer_mode", g.config.Knobs.engines.Mode).Msg("serving")
 	switch g.source {
 	case credentialsStored:
 		log.Info().Str("file", g.plan.roots()[0]+"/"+credentialsFile).Str("user", g.root.User).Msg("root credentials are those generated at the first start")

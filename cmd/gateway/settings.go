@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-//go:generate go test -count=1 -run TestFlagsDocIsFresh . -update
+//go:generate go test -count=1 -run DocIsFresh$ . -update
 
 // envPrefix begins the name of every environment variable of ours.
 const envPrefix = "RINGFENCE_"
@@ -28,6 +28,7 @@ type setting struct {
 	def    string // default, as one would write it; "" with secret or optional ones
 	help   string // one line
 	secret bool   // never shown
+	live   bool   // a knob, which may change while the gateway runs
 	// parse checks v and puts it into c. Its error completes "name: ".
 	parse func(c *Config, v string) error
 }
@@ -44,8 +45,20 @@ func (s setting) defaultText() string {
 	return s.def
 }
 
-// settings is the table. A new setting is a new row and a field of Config.
-func settings() []setting {
+// liveText says in help what is special about a knob.
+func (s setting) liveText() string {
+	if s.live {
+		return ", live"
+	}
+	return ""
+}
+
+// settings is the table of `gateway server`. A new setting is a new row and a
+// field of Config, or a knob.
+func settings() []setting { return append(fixedSettings(), knobSettings()...) }
+
+// fixedSettings are those that hold from start to end.
+func fixedSettings() []setting {
 	return []setting{
 		{name: "address", value: "HOST:PORT", def: ":9000", help: "address to listen on; an empty host means all interfaces",
 			parse: parseAddress},
