@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ type gateway struct {
 	disks   []string
 	args    []string // more flags
 	environ []string // more variables
+	binary  string   // another than the suite's
+	tracer  []string // command that runs it
+	confine string   // how the kernel answers its calls of io_uring: as usual, refused or killed
 	address string   // HOST:PORT once it ran
 
 	cmd    *exec.Cmd
@@ -91,14 +95,7 @@ func (g *gateway) start(t *testing.T) {
 
 // launch starts the process and waits until it listens.
 func (g *gateway) launch() error {
-	args := append([]string{"server", "--address", g.address, "--log-format", "json"}, g.args...)
-	cmd := exec.Command(suite.binary, append(args, g.disks...)...)
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "RINGFENCE_") {
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
-	cmd.Env = append(cmd.Env, g.environ...)
+	cmd := g.command()
 	out := &output{serving: make(chan string, 1)}
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -132,6 +129,27 @@ func (g *gateway) launch() error {
 		g.kill()
 		return fmt.Errorf("the gateway does not listen after 30 s:\n%s", g.said())
 	}
+}
+
+// command is the process to start.
+func (g *gateway) command() *exec.Cmd {
+	line := append([]string(nil), g.tracer...)
+	line = append(line, cmp.Or(g.binary, suite.binary), "server", "--address", g.address, "--log-format", "json")
+	line = append(append(line, g.args...), g.disks...)
+	if g.confine != "" {
+		line = append([]string{os.Args[0]}, line...)
+	}
+	cmd := exec.Command(line[0], line[1:]...)
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "RINGFENCE_") {
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.Env = append(cmd.Env, g.environ...)
+	if g.confine != "" {
+		cmd.Env = append(cmd.Env, confineVariable+"="+g.confine)
+	}
+	return cmd
 }
 
 func (o *output) readLog(r io.Reader) {
@@ -240,7 +258,12 @@ func (g *gateway) waitReady(t *testing.T) {
 // metrics scrapes /-/metrics into values by the text of the series.
 func (g *gateway) metrics(t *testing.T) map[string]float64 {
 	t.Helper()
-	resp, err := http.Get("http://" + g.address + "/-/metrics")
+	return g.target().metrics(t)
+}
+
+func (tg target) metrics(t *testing.T) map[string]float64 {
+	t.Helper()
+	resp, err := http.Get(tg.url + "/-/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

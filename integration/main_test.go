@@ -17,13 +17,20 @@ import (
 // suite is what all tests share. TestMain fills it once.
 var suite struct {
 	binary string
+	dir    string  // for what else is built
 	remote *target // set when testing a gateway that somebody else runs
 
 	mu     sync.Mutex
 	shared *gateway // started by the first test that needs just any gateway
+	faulty string   // the binary with fault seams, built by the first test that needs it
 }
 
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(confineVariable); mode != "" {
+		os.Exit(complain("run %q: %v", os.Args[1:], confine(mode, os.Args[1:])))
+	}
+	os.Exit(runTests(m))
+}
 
 func runTests(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "ringfence-integration-")
@@ -38,7 +45,7 @@ func runTests(m *testing.M) int {
 			password: os.Getenv("RINGFENCE_TEST_PASSWORD"),
 		}
 	} else {
-		suite.binary = filepath.Join(dir, "gateway")
+		suite.binary, suite.dir = filepath.Join(dir, "gateway"), dir
 		code = build(suite.binary)
 	}
 	if code == 0 {
@@ -58,15 +65,39 @@ func runTests(m *testing.M) int {
 	return code
 }
 
-func build(to string) int {
+func build(to string, tags ...string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	args := append([]string{"build", "-o", to}, strings.Fields(os.Getenv("RINGFENCE_TEST_BUILD"))...)
-	out, err := exec.CommandContext(ctx, "go", append(args, "../cmd/gateway")...).CombinedOutput()
+	args := []string{"build", "-o", to}
+	for _, flag := range strings.Fields(os.Getenv("RINGFENCE_TEST_BUILD")) {
+		if more, ok := strings.CutPrefix(flag, "-tags="); ok {
+			tags = append(tags, more)
+		} else {
+			args = append(args, flag)
+		}
+	}
+	args = append(args, "-tags="+strings.Join(tags, ","), "../cmd/gateway")
+	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
 	if err != nil {
 		return complain("build the gateway: %v\n%s", err, out)
 	}
 	return 0
+}
+
+// faultyBinary is the gateway with fault seams.
+func faultyBinary(t *testing.T) string {
+	t.Helper()
+	needProcess(t)
+	suite.mu.Lock()
+	defer suite.mu.Unlock()
+	if suite.faulty == "" {
+		to := filepath.Join(suite.dir, "gateway-faulty")
+		if build(to, "faultinject") != 0 {
+			t.Fatal("the gateway with fault seams does not build")
+		}
+		suite.faulty = to
+	}
+	return suite.faulty
 }
 
 func complain(format string, args ...any) int {
