@@ -93,8 +93,7 @@ func (f *file) readRing(ctx context.Context, s *serving, bufs []*storage.Buf, of
 	}
 	f.backend.count.ring.Add(1)
 	f.backend.hung.answered(f.backend)
-	sample.take(rest, n)
-	f.reclaim(off, start+n)
+	sample.take(rest, n, f.reclaim(off, start+n))
 	return start + n, nil
 }
 
@@ -116,7 +115,7 @@ func (f *file) readDirect(ctx context.Context, s *serving, bufs []*storage.Buf, 
 	}
 	b.count.ringDirect.Add(1)
 	b.hung.answered(b)
-	sample.take(bufs, n)
+	sample.take(bufs, n, true)
 	return n, nil
 }
 

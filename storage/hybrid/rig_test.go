@@ -298,6 +298,15 @@ func (r *rig) want(t testing.TB, f storage.File, content []byte, off, size int) 
 	}
 }
 
+// settle waits until all shadow reads were made.
+func (r *rig) settle(t testing.TB) ShadowStats {
+	t.Helper()
+	return r.await(t, "end of shadow reads", func(s Status) bool {
+		v := s.Shadow
+		return r.knobs.Shadow.Load() == 0 || v.Compared+v.Changed+v.Failed+v.Dropped == int64(r.shadow.turn.Load())
+	}).Shadow
+}
+
 // latch returns the latch of a kind.
 func (s Status) latch(kind string) Latch {
 	for _, l := range s.Latches {

@@ -51,6 +51,7 @@ type sample struct {
 	want   int    // bytes asked for
 	got    int    // bytes that were delivered
 	sum    uint64 // of those
+	drop   bool   // the range is not to stay in the page cache
 }
 
 // stamp changes with the content of a file.
@@ -115,11 +116,13 @@ func (s *sample) forget() {
 	}
 }
 
-// take hands over the n bytes that a ring delivered into bufs.
-func (s *sample) take(bufs []*storage.Buf, n int) {
+// take hands over the n bytes that a ring delivered into bufs. drop says that
+// they were to leave no trace in the page cache.
+func (s *sample) take(bufs []*storage.Buf, n int, drop bool) {
 	if s == nil {
 		return
 	}
+	s.drop = drop
 	h := xxh3.New()
 	s.got = n
 	for _, b := range bufs {
@@ -168,6 +171,9 @@ func (b *Backend) work(ctx context.Context) {
 			b.shadow.stats.dropped.Add(1)
 		} else {
 			b.compare(ctx, job)
+			if job.drop {
+				job.file.drop(job.off, int64(job.got))
+			}
 		}
 		job.file.unsample()
 	}

@@ -163,10 +163,7 @@ func (s *supervisor) inspect(ctx context.Context, now time.Time) {
 // new one does, and goes on if that fails.
 func (s *supervisor) start(ctx context.Context, want config) {
 	b := s.b
-	o := b.opts.Rings
-	o.Dir, o.Pool, o.Log, o.Env = b.opts.Dir, b.opts.Pool, b.opts.Log, b.opts.Env
-	o.Shards, o.Entries, o.Mode = want.shards, want.entries, want.mode
-	d, err := b.opts.start(ctx, o)
+	d, err := b.opts.start(ctx, b.opts.ringOptions(want))
 	now := b.opts.Env.Now()
 	if err != nil {
 		if ctx.Err() == nil {
@@ -193,6 +190,25 @@ func (s *supervisor) start(ctx context.Context, want config) {
 	s.told = config{}
 	b.latches.reset(LatchProbe, LatchActive)
 	b.opts.Log.Info().Str("disk", b.opts.Dir).Stringer("rings", next).Msg("reads go through rings")
+}
+
+// A disk that hangs keeps the memory of reads whose callers have left. It may
+// have this part of the pool, all its rings together, within limits for one.
+const (
+	poolShare    = 8
+	ringBytesMin = 4 << 20
+	ringBytesMax = 64 << 20
+)
+
+func (o Options) ringOptions(c config) uring.Options {
+	r := o.Rings
+	r.Dir, r.Pool, r.Log, r.Env = o.Dir, o.Pool, o.Log, o.Env
+	r.Shards, r.Entries, r.Mode = c.shards, c.entries, c.mode
+	if r.Bytes == 0 {
+		share := o.Pool.Stats().BudgetBytes / poolShare / int64(c.shards)
+		r.Bytes = min(max(share, ringBytesMin), ringBytesMax)
+	}
+	return r
 }
 
 // failed decides what follows from a driver that did not start.
