@@ -10,3 +10,5 @@ func memory(addr uint64, n int) []byte {
 	// pointer that the pusher keeps alive.
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), n)
 }
+
+func address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
