@@ -26,6 +26,7 @@ func runBench(ctx context.Context, p *process, args []string) int {
 	defer stop()
 	kinds := map[string]func(context.Context, *process, []string) error{
 		"pread": benchPread,
+		"scan":  benchScan,
 		"leg":   benchLeg, // one measurement, for a process that we start ourselves
 	}
 	var err error
@@ -128,10 +129,13 @@ func child[Leg, Row any](ctx context.Context, p *process, kind string, procs int
 
 // benchLeg is the other side of child.
 func benchLeg(ctx context.Context, p *process, args []string) error {
-	if len(args) != 1 || args[0] != "pread" {
-		return fmt.Errorf("%w: leg is for the program itself", bench.ErrUsage)
+	switch strings.Join(args, " ") {
+	case "pread":
+		return answer(ctx, p, bench.Run)
+	case "scan":
+		return answer(ctx, p, bench.Scan)
 	}
-	return answer(ctx, p, bench.Run)
+	return fmt.Errorf("%w: leg is for the program itself", bench.ErrUsage)
 }
 
 func answer[Leg, Row any](ctx context.Context, p *process, run func(context.Context, Leg) (Row, error)) error {

@@ -20,15 +20,16 @@ type buffers struct {
 	sets [][]*storage.Buf // one per read in flight
 }
 
-func newBuffers(leg Leg) (*buffers, error) {
-	budget := (leg.bufferBytes()+slabBytes-1)/slabBytes*slabBytes + slabBytes
+// newBuffers makes memory for n reads of size bytes each.
+func newBuffers(n, size int, small bool) (*buffers, error) {
+	budget := (mulSat(bufferBytes(size), int64(n))+slabBytes-1)/slabBytes*slabBytes + slabBytes
 	pool, err := storage.NewPool(storage.PoolOptions{BudgetBytes: budget, IdleBytes: budget})
 	if err != nil {
 		return nil, err
 	}
 	b := &buffers{pool: pool}
-	for range leg.Load.Concurrency * leg.Load.Depth {
-		if err := b.take(leg); err != nil {
+	for range n {
+		if err := b.take(size, small); err != nil {
 			return nil, errors.Join(err, b.close())
 		}
 	}
@@ -36,10 +37,10 @@ func newBuffers(leg Leg) (*buffers, error) {
 }
 
 // take makes the buffers of one read.
-func (b *buffers) take(leg Leg) error {
+func (b *buffers) take(read int, small bool) error {
 	b.sets = append(b.sets, nil)
 	set := &b.sets[len(b.sets)-1]
-	for left := leg.Load.ReadSize; left > 0; {
+	for left := read; left > 0; {
 		size := min(left, storage.MaxBuf)
 		buf, err := b.pool.Get(size)
 		if err != nil {
@@ -48,7 +49,7 @@ func (b *buffers) take(leg Leg) error {
 		*set = append(*set, buf)
 		left -= size
 		buf.SetLen(buf.Cap())
-		if leg.Engine.SmallPages {
+		if small {
 			if err := smallPages(buf.Bytes()); err != nil {
 				return err
 			}

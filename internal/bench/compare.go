@@ -65,21 +65,24 @@ func (m Matrix) Legs() ([]Leg, error) {
 
 // Each runs the legs one after the other, each by run, which gives it a process
 // of its own, and hands on every row.
-func Each(ctx context.Context, legs []Leg, run func(context.Context, Leg) (Row, error), got func(Row) error) error {
+func Each[L fmt.Stringer, R any](ctx context.Context, legs []L, run func(context.Context, L) (R, error), got func(R) error) error {
 	for _, leg := range legs {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		row, err := run(ctx, leg)
 		if err != nil {
-			return fmt.Errorf("%s, %s reads of %d bytes by %d, run %d: %w",
-				leg.Engine.Strategy, leg.Load.Access, leg.Load.ReadSize, leg.Load.Concurrency, leg.Run, err)
+			return fmt.Errorf("%s: %w", leg, err)
 		}
 		if err := got(row); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (l Leg) String() string {
+	return fmt.Sprintf("%s, %s reads of %d bytes by %d, run %d", l.Engine.Label(), l.Load.Access, l.Load.ReadSize, l.Load.Concurrency, l.Run)
 }
 
 // Summary is the median of an engine's rows under one load, and how it compares

@@ -36,6 +36,7 @@ type Counts struct {
 	Wakes      int64 // system calls that woke a ring's thread
 	Syscalls   int64 // system calls of reading, all kinds together
 	InlineHits int64 // reads that the page cache served on the caller
+	Fallbacks  int64 // reads that rings should have made and did not
 	Registered int64 // bytes of registered memory now; not a difference
 }
 
@@ -49,7 +50,8 @@ func (c Counts) since(before Counts) Counts {
 	}
 	return Counts{
 		Opens: less(c.Opens, before.Opens), Enters: less(c.Enters, before.Enters), Wakes: less(c.Wakes, before.Wakes),
-		Syscalls: less(c.Syscalls, before.Syscalls), InlineHits: less(c.InlineHits, before.InlineHits), Registered: c.Registered,
+		Syscalls: less(c.Syscalls, before.Syscalls), InlineHits: less(c.InlineHits, before.InlineHits),
+		Fallbacks: less(c.Fallbacks, before.Fallbacks), Registered: c.Registered,
 	}
 }
 
@@ -59,7 +61,7 @@ func start(ctx context.Context, leg Leg, pool *storage.Pool) (engine, error) {
 	case StdOpen, StdCached, Nowait:
 		return startPlain(leg)
 	case Pool:
-		return startPool(ctx, leg)
+		return startPool(ctx, leg, pool)
 	default:
 		return startRings(ctx, leg, pool)
 	}

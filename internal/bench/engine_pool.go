@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ringfence/internal/knob"
 	"ringfence/storage"
 	"ringfence/storage/std"
 )
@@ -20,19 +21,16 @@ type backed struct {
 	stop    func(context.Context) error // after the backend was closed; may be nil
 }
 
-func startPool(ctx context.Context, leg Leg) (engine, error) {
-	if leg.Engine.Direct {
-		return nil, usagef("strategy %s has no direct reads: use %s or %s", Pool, StdCached, Hybrid)
-	}
-	backend, err := std.New(std.Options{Root: filepath.Dir(leg.File.Path)})
+func startPool(ctx context.Context, leg Leg, pool *storage.Pool) (engine, error) {
+	direct := knob.NewBool("", leg.Engine.Direct, "")
+	backend, err := std.New(std.Options{
+		Root: filepath.Dir(leg.File.Path), Pool: pool, Direct: direct, DirectThreshold: knob.NewSize("", 0, 0, 0, ""),
+	})
 	if err != nil {
 		return nil, err
 	}
 	return openBacked(ctx, leg, &backed{backend: backend, more: func(c *Counts) {
-		// A pooled read is one more call after the inline attempt.
-		reads := backend.Stats().Reads
-		c.Syscalls = reads.Inline + 2*reads.Pool
-		c.InlineHits = reads.Inline
+		c.InlineHits = backend.Stats().Reads.Inline
 	}})
 }
 

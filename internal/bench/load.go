@@ -173,13 +173,17 @@ func (e Engine) check(load Load) (errs []error) {
 	return errs
 }
 
-// bufferBytes is what the buffers of a leg cost.
 func (l Leg) bufferBytes() int64 {
-	n := int64(l.Load.ReadSize / storage.MaxBuf * storage.MaxBuf)
-	if rest := l.Load.ReadSize % storage.MaxBuf; rest > 0 {
+	return mulSat(bufferBytes(l.Load.ReadSize), int64(l.Load.Concurrency)*int64(l.Load.Depth))
+}
+
+// bufferBytes is what the buffers of one read cost.
+func bufferBytes(read int) int64 {
+	n := int64(read / storage.MaxBuf * storage.MaxBuf)
+	if rest := read % storage.MaxBuf; rest > 0 {
 		n += storage.BufBytes(rest)
 	}
-	return mulSat(n, int64(l.Load.Concurrency)*int64(l.Load.Depth))
+	return n
 }
 
 func mulSat(a, b int64) int64 {

@@ -102,6 +102,7 @@ func columns() []column {
 		{"align", eng(func(e Engine) string { return strconv.Itoa(e.Align) })},
 		{"small_pages", eng(func(e Engine) string { return strconv.FormatBool(e.SmallPages) })},
 		{"seed", load(func(l Load) string { return strconv.FormatUint(l.Seed, 10) })},
+		{"fallbacks", func(r Row) string { return count(r.Counts.Fallbacks) }},
 		{"procs", func(r Row) string { return strconv.Itoa(r.Leg.Procs) }},
 	}
 }
@@ -129,7 +130,7 @@ func NewCSV(w io.Writer) (*CSV, error) {
 	for _, col := range columns() {
 		names = append(names, col.name)
 	}
-	return c, c.line(names)
+	return c, writeLine(c.w, names)
 }
 
 // Add writes one row.
@@ -138,13 +139,13 @@ func (c *CSV) Add(r Row) error {
 	for _, col := range columns() {
 		cells = append(cells, col.text(r))
 	}
-	return c.line(cells)
+	return writeLine(c.w, cells)
 }
 
-func (c *CSV) line(cells []string) error {
-	err := c.w.Write(cells)
-	c.w.Flush()
-	if err = errors.Join(err, c.w.Error()); err != nil {
+func writeLine(w *csv.Writer, cells []string) error {
+	err := w.Write(cells)
+	w.Flush()
+	if err = errors.Join(err, w.Error()); err != nil {
 		return fmt.Errorf("write row: %w", err)
 	}
 	return nil

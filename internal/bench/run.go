@@ -28,7 +28,7 @@ func Run(ctx context.Context, leg Leg) (row Row, err error) {
 		return Row{}, err
 	}
 	defer func() { err = errors.Join(err, unix.Close(fd)) }()
-	bufs, err := newBuffers(leg)
+	bufs, err := newBuffers(leg.Load.Concurrency*leg.Load.Depth, leg.Load.ReadSize, leg.Engine.SmallPages)
 	if err != nil {
 		return Row{}, err
 	}

@@ -86,7 +86,7 @@ func TestCountsOfPlainStrategies(t *testing.T) {
 	for _, c := range []struct {
 		s               Strategy
 		opens, syscalls int64
-	}{{StdOpen, 100, 300}, {StdCached, 0, 100}, {Nowait, 0, 100}, {Pool, 0, 100}} {
+	}{{StdOpen, 100, 300}, {StdCached, 0, 100}, {Nowait, 0, 100}, {Pool, 0, -1}} {
 		r, err := Run(t.Context(), Leg{File: f, Load: Load{ReadSize: 4096, Concurrency: 3, Ops: 100}, Engine: Engine{Strategy: c.s}})
 		if err != nil {
 			t.Fatal(err)
@@ -216,9 +216,9 @@ func TestLegArguments(t *testing.T) {
 func TestCSVSchema(t *testing.T) {
 	const golden = "strategy,shards,entries,mode,direct,access,file_size,read_size,concurrency,ops,secs,iops,mbps,p50_us,p99_us,p999_us,max_us," +
 		"cpu_us_per_op,device_bytes,resident_before,resident_after,os_threads,opens,enters,wakes,syscalls,inline_hits," +
-		"init_us,first_read_us,registered_bytes,rss_bytes,run,depth,inline,align,small_pages,seed,procs\n" +
+		"init_us,first_read_us,registered_bytes,rss_bytes,run,depth,inline,align,small_pages,seed,fallbacks,procs\n" +
 		"hybrid,2,256,static,false,mixed,1048576,65536,32,100,0.500000,200.0,13.11,10.00,20.00,30.00,40.00," +
-		"50.00,4096,0.2500,0.5000,9,,7,8,9,90,1000.00,2.00,2097152,33554432,3,4,true,512,true,11,2\n"
+		"50.00,4096,0.2500,0.5000,9,,7,8,9,90,1000.00,2.00,2097152,33554432,3,4,true,512,true,11,1,2\n"
 	var out bytes.Buffer
 	c, err := NewCSV(&out)
 	must(t, err)
@@ -230,7 +230,7 @@ func TestCSVSchema(t *testing.T) {
 		},
 		Timing: Timing{Elapsed: 5e8, P50: 10e3, P99: 20e3, P999: 30e3, Max: 40e3},
 		Cost:   Cost{CPU: 5e6, DeviceBytes: 4096, ResidentBefore: 0.25, ResidentAfter: 0.5, Threads: 9, Memory: 32 << 20},
-		Counts: Counts{Opens: -1, Enters: 7, Wakes: 8, Syscalls: 9, InlineHits: 90, Registered: 2 << 20},
+		Counts: Counts{Opens: -1, Enters: 7, Wakes: 8, Syscalls: 9, InlineHits: 90, Fallbacks: 1, Registered: 2 << 20},
 		Setup:  Setup{Init: 1e6, FirstRead: 2e3},
 	}))
 	if out.String() != golden {
