@@ -31,11 +31,11 @@ func (f *file) ReadInline(bufs []*storage.Buf, off int64) (n int, done bool, err
 	}
 	v := vecOf(bufs)
 	n, done, err = f.readInline(v, off)
-	v.free()
-	if done && err == nil {
-		f.backend.countInline(n)
+	if err = f.end("read", err); done && err == nil {
+		f.backend.servedInline(v, n)
+		return n, true, nil
 	}
-	err = f.end("read", err)
+	v.free()
 	return n, done || err != nil, err
 }
 

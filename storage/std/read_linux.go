@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -15,20 +16,33 @@ import (
 // iovMax is the kernel's limit of buffers in one call.
 const iovMax = 1024
 
-// yieldBytes is how much a disk serves inline between two invitations to the
-// scheduler. Without them goroutines that only ever hit the page cache run
-// whole time slices, and the tail of everybody else grows to seconds; with one
-// per read, too many buffers rotate through the processor's cache.
-const yieldBytes = 1 << 20
+// yieldBytes is how much a processor serves inline between two invitations to
+// the scheduler. Without them goroutines that only ever hit the page cache run
+// whole time slices of 10 ms, and one read in a few hundred waits for several
+// of them; with one per read, too many buffers rotate through the processor's
+// cache. Reads below yieldFrom don't count: thousands of them fit a slice, so
+// that an invitation would only make more of them wait.
+const (
+	yieldBytes = 512 << 10
+	yieldFrom  = 32 << 10
+)
 
 // vec is a position in a list of buffers. The list is kept from call to call.
 type vec struct {
 	iovs []unix.Iovec // what is left to fill
 	all  []unix.Iovec // the backing array
 	left int          // bytes
+
+	// A vec stays with a processor for as long as the runtime can keep it
+	// there, so that these need not be shared.
+	served int    // bytes since the last invitation
+	lane   uint32 // of counters
 }
 
-var vecs = sync.Pool{New: func() any { return new(vec) }}
+var (
+	vecs  = sync.Pool{New: func() any { return &vec{lane: lanes.Add(1) % laneCount} }}
+	lanes atomic.Uint32 // lanes given out; which one is whose doesn't matter
+)
 
 func vecOf(bufs []*storage.Buf) *vec {
 	v, _ := vecs.Get().(*vec)
@@ -95,12 +109,16 @@ func (f *file) ReadVec(ctx context.Context, bufs []*storage.Buf, off int64) (int
 		n, done, err := f.readInline(v, off)
 		f.hits.Observe(done && b.nowait.Load())
 		if done {
-			v.free()
 			if err == nil {
-				b.countInline(n)
 				f.drop(off, n, r.reclaim)
 			}
-			return n, f.end(op, err)
+			err = f.end(op, err)
+			if err != nil {
+				v.free()
+				return n, err
+			}
+			b.servedInline(v, n)
+			return n, nil
 		}
 		r.prefix = n
 	}
@@ -133,9 +151,18 @@ func (f *file) drop(off int64, n int, threshold int64) {
 	}
 }
 
-func (b *Backend) countInline(n int) {
-	b.reads.inline.Add(1)
-	if now := b.reads.served.Add(int64(n)); now/yieldBytes != (now-int64(n))/yieldBytes {
+// servedInline counts a read of n bytes that was made with v, which it frees.
+func (b *Backend) servedInline(v *vec, n int) {
+	b.reads.inline[v.lane].Add(1)
+	if n >= yieldFrom {
+		v.served += n
+	}
+	yield := v.served >= yieldBytes
+	if yield {
+		v.served = 0
+	}
+	v.free() // the next one here goes on with it
+	if yield {
 		runtime.Gosched()
 	}
 }

@@ -16,7 +16,7 @@ func (b *Backend) Stats() storage.BackendStats {
 	return storage.BackendStats{
 		TotalBytes: total,
 		FreeBytes:  free,
-		Reads:      storage.ReadCounts{Inline: b.reads.inline.Load(), Pool: b.reads.pool.Load(), Direct: b.reads.direct.Load()},
+		Reads:      b.reads.load(),
 	}
 }
 
