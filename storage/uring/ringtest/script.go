@@ -274,7 +274,13 @@ func newEntry(e ring.SQE) entry {
 	return entry{SQE: e, wake: (e.Opcode == ring.OpRead || e.Opcode == ring.OpReadFixed) && e.Len == 8 && isEventFD(int(e.FD))}
 }
 
+// simFirstFD is where a Sim's descriptors begin, above all real ones.
+const simFirstFD = 1 << 24
+
 func isEventFD(fd int) bool {
+	if fd >= simFirstFD {
+		return false
+	}
 	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 	return err == nil && strings.Contains(name, "[eventfd]")
 }

@@ -76,9 +76,6 @@ type SimCounts struct {
 	Cancelled, NotFound, Already         int // cancels, by outcome
 }
 
-// simFirstFD is above all real descriptors.
-const simFirstFD = 1 << 24
-
 // wrongMax bounds what is kept of what was wrong.
 const wrongMax = 20
 
@@ -203,6 +200,9 @@ func (s *Sim) wrongLocked(format string, args ...any) {
 
 // kickLocked makes waiting Enters look again.
 func (s *Sim) kickLocked() {
+	if s.opts.Idle != nil {
+		return // nobody waits
+	}
 	one := [8]byte{1}
 	for _, r := range s.rings {
 		// It fails when the counter is full: then it is awake anyway.

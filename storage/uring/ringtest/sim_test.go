@@ -262,69 +262,7 @@ func TestSimOverflow(t *testing.T) {
 
 // TestSimWatches: every misuse is noticed.
 func TestSimWatches(t *testing.T) {
-	for want, misuse := range map[string]func(t *testing.T, sim *ringtest.Sim, r ring.Ring, mem []byte){
-		"share memory": func(t *testing.T, sim *ringtest.Sim, r ring.Ring, mem []byte) {
-			f := sim.File(mem)
-			push(t, r, readAt(f.FD(), mem[:100], 0, 1), readAt(f.FD(), mem[99:200], 0, 2))
-			enter(t, r, 2)
-		},
-		"are called": func(t *testing.T, _ *ringtest.Sim, r ring.Ring, _ []byte) {
-			push(t, r, ring.SQE{UserData: 1}, ring.SQE{UserData: 1})
-			enter(t, r, 2)
-		},
-		"cancelled twice": func(t *testing.T, sim *ringtest.Sim, r ring.Ring, mem []byte) {
-			f := sim.File(mem)
-			sim.Hang(f.FD())
-			push(t, r, readAt(f.FD(), mem[:100], 0, 1))
-			for id := range uint64(2) {
-				push(t, r, ring.SQE{Opcode: ring.OpAsyncCancel, Addr: 1, UserData: 10 + id})
-			}
-			enter(t, r, 2)
-			sim.Unhang()
-		},
-		"closed under a read": func(t *testing.T, sim *ringtest.Sim, r ring.Ring, mem []byte) {
-			f := sim.File(mem)
-			release := sim.Hang(f.FD())
-			push(t, r, readAt(f.FD(), mem[:100], 0, 1))
-			enter(t, r, 0)
-			if err := f.Release(); err != nil {
-				t.Error(err)
-			}
-			release()
-			enter(t, r, 1)
-		},
-		"which is closed, was submitted": func(t *testing.T, sim *ringtest.Sim, r ring.Ring, mem []byte) {
-			f := sim.File(mem)
-			if err := f.Release(); err != nil {
-				t.Error(err)
-			}
-			push(t, r, readAt(f.FD(), mem[:100], 0, 1))
-			enter(t, r, 1)
-			if got := drain(r); got[1] != -int32(unix.EBADF) {
-				t.Errorf("got %v", got)
-			}
-		},
-		"released too often": func(t *testing.T, sim *ringtest.Sim, _ ring.Ring, mem []byte) {
-			f := sim.File(mem)
-			if err := errors.Join(f.Acquire(), f.Release(), f.Release()); err != nil || f.Refs() != 0 {
-				t.Errorf("%v, %d references", err, f.Refs())
-			}
-			if f.Release() != os.ErrClosed || f.Acquire() != os.ErrClosed {
-				t.Error("a closed file is released or acquired")
-			}
-		},
-		"closed with 2 operations in flight": func(t *testing.T, sim *ringtest.Sim, r ring.Ring, mem []byte) {
-			push(t, r, readAt(sim.Pipe().FD(), mem[:100], ring.CurrentPosition, 1))
-			enter(t, r, 0)
-			push(t, r, ring.SQE{UserData: 2})
-			if err := r.Close(); err != nil {
-				t.Error(err)
-			}
-			if r.Push(ring.SQE{}) || r.Enter(0, 0) != unix.EBADF || r.Buffers(1) != unix.EBADF || r.SetBuffer(0, nil) != unix.EBADF {
-				t.Error("a closed ring goes on")
-			}
-		},
-	} {
+	for want, misuse := range misuses {
 		t.Run(want, func(t *testing.T) {
 			sim := ringtest.NewSim(ringtest.SimOptions{Idle: func() {}})
 			misuse(t, sim, simRing(t, sim, 8), mapped(t, 4096))
@@ -333,4 +271,69 @@ func TestSimWatches(t *testing.T) {
 			}
 		})
 	}
+}
+
+// misuses are what a Sim has to notice, by what it says.
+var misuses = map[string]func(t *testing.T, sim *ringtest.Sim, r ring.Ring, mem []byte){
+	"share memory": func(t *testing.T, sim *ringtest.Sim, r ring.Ring, mem []byte) {
+		f := sim.File(mem)
+		push(t, r, readAt(f.FD(), mem[:100], 0, 1), readAt(f.FD(), mem[99:200], 0, 2))
+		enter(t, r, 2)
+	},
+	"are called": func(t *testing.T, _ *ringtest.Sim, r ring.Ring, _ []byte) {
+		push(t, r, ring.SQE{UserData: 1}, ring.SQE{UserData: 1})
+		enter(t, r, 2)
+	},
+	"cancelled twice": func(t *testing.T, sim *ringtest.Sim, r ring.Ring, mem []byte) {
+		f := sim.File(mem)
+		sim.Hang(f.FD())
+		push(t, r, readAt(f.FD(), mem[:100], 0, 1))
+		for id := range uint64(2) {
+			push(t, r, ring.SQE{Opcode: ring.OpAsyncCancel, Addr: 1, UserData: 10 + id})
+		}
+		enter(t, r, 2)
+		sim.Unhang()
+	},
+	"closed under a read": func(t *testing.T, sim *ringtest.Sim, r ring.Ring, mem []byte) {
+		f := sim.File(mem)
+		release := sim.Hang(f.FD())
+		push(t, r, readAt(f.FD(), mem[:100], 0, 1))
+		enter(t, r, 0)
+		if err := f.Release(); err != nil {
+			t.Error(err)
+		}
+		release()
+		enter(t, r, 1)
+	},
+	"which is closed, was submitted": func(t *testing.T, sim *ringtest.Sim, r ring.Ring, mem []byte) {
+		f := sim.File(mem)
+		if err := f.Release(); err != nil {
+			t.Error(err)
+		}
+		push(t, r, readAt(f.FD(), mem[:100], 0, 1))
+		enter(t, r, 1)
+		if got := drain(r); got[1] != -int32(unix.EBADF) {
+			t.Errorf("got %v", got)
+		}
+	},
+	"released too often": func(t *testing.T, sim *ringtest.Sim, _ ring.Ring, mem []byte) {
+		f := sim.File(mem)
+		if err := errors.Join(f.Acquire(), f.Release(), f.Release()); err != nil || f.Refs() != 0 {
+			t.Errorf("%v, %d references", err, f.Refs())
+		}
+		if f.Release() != os.ErrClosed || f.Acquire() != os.ErrClosed {
+			t.Error("a closed file is released or acquired")
+		}
+	},
+	"closed with 2 operations in flight": func(t *testing.T, sim *ringtest.Sim, r ring.Ring, mem []byte) {
+		push(t, r, readAt(sim.Pipe().FD(), mem[:100], ring.CurrentPosition, 1))
+		enter(t, r, 0)
+		push(t, r, ring.SQE{UserData: 2})
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if r.Push(ring.SQE{}) || r.Enter(0, 0) != unix.EBADF || r.Buffers(1) != unix.EBADF || r.SetBuffer(0, nil) != unix.EBADF {
+			t.Error("a closed ring goes on")
+		}
+	},
 }
