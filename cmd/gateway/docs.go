@@ -30,7 +30,7 @@ func flagsDoc() string {
 	for _, c := range commands() {
 		fmt.Fprintf(&b, "| `gateway %s` | %s |\n", escapeCell(strings.TrimSpace(c.name+" "+c.args)), escapeCell(c.summary))
 	}
-	b.WriteString("\n`gateway admin` takes `--endpoint URL`, `--address`, `--region` and the root user's settings.\n")
+	b.WriteString("\n`gateway admin` takes `--endpoint URL`, `--address`, `--region` and the root user's settings; `gateway doctor`\ntakes `--memory` and the live settings.\n")
 	b.WriteString("\nExit codes: 0 fine, 1 failed, 2 asked for something that makes no sense.\n")
 	return b.String()
 }

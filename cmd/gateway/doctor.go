@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"ringfence/storage"
+	"ringfence/storage/hybrid"
 )
 
 // grade is how a check came out.
@@ -48,11 +51,26 @@ func doctor(ctx context.Context, p *process, c Config) int {
 	}
 	findings := checkMachine()
 	findings = append(findings, checkClock(time.Now()))
+	for _, w := range c.Warnings {
+		findings = append(findings, finding{gradeWarn, "settings", w, ""})
+	}
+	pool, err := storage.NewPool(storage.PoolOptions{BudgetBytes: c.MemoryBytes})
+	if err != nil {
+		p.complain(fmt.Sprintf("buffers: %v", err))
+		return exitFail
+	}
 	for _, disk := range disks {
 		if ctx.Err() != nil {
-			return exitFail
+			break
 		}
 		findings = append(findings, checkDisk(disk)...)
+		findings = append(findings, checkReads(ctx, disk, pool, c.Knobs))
+	}
+	if err := pool.Close(); err != nil {
+		findings = append(findings, finding{gradeWarn, "buffers", err.Error(), "A ring did not give its memory back."})
+	}
+	if ctx.Err() != nil {
+		return exitFail
 	}
 	findings = append(findings, checkSameDevice(disks)...)
 	code := exitOK
@@ -68,6 +86,29 @@ func doctor(ctx context.Context, p *process, c Config) int {
 		return exitFail
 	}
 	return code
+}
+
+// checkReads says what will read the disk as it is set, and what would if rings
+// were switched on: it starts them on the disk, has them read a file, and ends
+// them. Both engines read the same bytes, so nothing here is a failure.
+func checkReads(ctx context.Context, disk string, pool *storage.Pool, k *knobs) finding {
+	f := finding{what: "disk " + disk + " reads"}
+	would, allowed, err := hybrid.Probe(ctx, hybrid.ProbeOptions{Dir: existing(disk), Pool: pool, Knobs: k.engines})
+	if err != nil {
+		f.grade, f.is, f.advice = gradeWarn, "std: "+err.Error(), "Rings could not be tried."
+		return f
+	}
+	switch on := k.engines.Enable.Load(); {
+	case on && allowed:
+		f.is = would
+	case on:
+		f.grade, f.is, f.advice = gradeWarn, would, "io-uring-read-enable is on and can't be had. The standard engine reads the same bytes; nothing else is lost."
+	case allowed:
+		f.is, f.advice = "std: switched off", "With io-uring-read-enable on: "+would+"."
+	default:
+		f.is, f.advice = "std: switched off", "With io-uring-read-enable on it would stay so: "+would+"."
+	}
+	return f
 }
 
 // checkClock catches a clock that was never set. Clients sign the time, and

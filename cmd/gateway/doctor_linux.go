@@ -13,7 +13,7 @@ import (
 
 // checkMachine looks at what all disks share.
 func checkMachine() []finding {
-	return []finding{checkKernel(), checkRing(), checkFiles(), checkMemlock()}
+	return []finding{checkKernel(), checkRing(), checkRingPolicy("/proc/sys/kernel/io_uring_disabled"), checkSeccomp("/proc/self/status"), checkFiles(), checkMemlock()}
 }
 
 func checkKernel() finding {
@@ -55,6 +55,55 @@ func checkRing() finding {
 		f.advice = "Forbidden by seccomp (the default of Docker) or by sysctl kernel.io_uring_disabled. The standard engine is used; nothing else is lost."
 	default:
 		f.advice = "The standard engine is used; nothing else is lost."
+	}
+	return f
+}
+
+// checkRingPolicy reads the sysctl by which an administrator forbids rings.
+func checkRingPolicy(path string) finding {
+	f := finding{what: "kernel.io_uring_disabled"}
+	data, err := os.ReadFile(path)
+	value := strings.TrimSpace(string(data))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		f.is = "not there: kernels before 6.6 have none"
+	case err != nil:
+		f.grade, f.is = gradeWarn, "unknown: "+err.Error()
+	case value == "0":
+		f.is = "0: everybody may"
+	case value == "1":
+		f.grade, f.is = gradeWarn, "1: only the privileged and the members of group kernel.io_uring_group may"
+		f.advice = "sysctl kernel.io_uring_disabled=0 allows rings."
+	default:
+		f.grade, f.is = gradeWarn, value+": nobody may"
+		f.advice = "sysctl kernel.io_uring_disabled=0 allows rings."
+	}
+	return f
+}
+
+// checkSeccomp says whether a filter of system calls is in force, which is why
+// rings are refused in most containers.
+func checkSeccomp(path string) finding {
+	f := finding{what: "seccomp", is: "unknown"}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		f.grade, f.is = gradeWarn, "unknown: "+err.Error()
+		return f
+	}
+	for line := range strings.Lines(string(data)) {
+		value, ok := strings.CutPrefix(line, "Seccomp:")
+		if !ok {
+			continue
+		}
+		switch strings.TrimSpace(value) {
+		case "0":
+			f.is = "no filter"
+		case "2":
+			f.is = "a filter is in force"
+			f.advice = "Docker's own refuses io_uring: --security-opt seccomp=unconfined, or a profile that allows io_uring_setup, io_uring_enter and io_uring_register."
+		default:
+			f.is = "mode " + strings.TrimSpace(value)
+		}
 	}
 	return f
 }
@@ -206,13 +255,23 @@ func tryFile(what string, f *os.File) []finding {
 	if err == nil {
 		err = unix.Close(direct)
 	}
-	note("O_DIRECT", err)
+	note("O_DIRECT"+directAlignment(fd), err)
 	result := finding{what: what + " abilities", is: strings.Join(good, ", ")}
 	if len(missing) > 0 {
 		result.is = strings.TrimPrefix(result.is+"; not "+strings.Join(missing, ", "), "; ")
 		result.advice = "Reads and writes take a slower way; nothing else is lost."
 	}
 	return append(out, result)
+}
+
+// directAlignment says what O_DIRECT asks of offsets and memory, "" where the
+// kernel doesn't tell.
+func directAlignment(fd int) string {
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st); err != nil || st.Mask&unix.STATX_DIOALIGN == 0 || st.Dio_offset_align == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (aligned to %d, memory to %d)", st.Dio_offset_align, st.Dio_mem_align)
 }
 
 // checkSameDevice warns of disks that would fail together.

@@ -45,7 +45,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"server", "[DISK...]", "serve the disks over S3", settings(), serve},
-		{"doctor", "[DISK...]", "check kernel, file systems and limits, and say what to do", nil, doctor},
+		{"doctor", "[DISK...]", "check kernel, file systems and limits, and say what to do", doctorSettings(), doctor},
 		{"admin", "knobs [NAME [VALUE]] | engines", "show and set the live settings of a running gateway, and how its disks are read", adminSettings(), admin},
 		{"health", "[URL]", "ask a running gateway whether it is ready; for health checks", named(settings(), "address"), health},
 		{"bench", "pread|scan", "measure the read engines on this machine; see docs/bench.md", nil, nil},

@@ -91,6 +91,9 @@ func fixedSettings() []setting {
 	}
 }
 
+// doctorSettings are those that say how disks would be read.
+func doctorSettings() []setting { return append(named(settings(), "memory"), knobSettings()...) }
+
 func parseAddress(c *Config, v string) error {
 	_, port, err := net.SplitHostPort(v)
 	if err != nil {
