@@ -172,8 +172,8 @@ func (s *Script) Corrupt() (stop func()) {
 
 // Stall holds back the completions of reads of a file, or of all with AnyFD,
 // as if the disk hung. release lets go of what was held, in order. Reads of an
-// eventfd, by which threads are woken, go on. Cancelling a read that the ring
-// below has completed gives ENOENT.
+// eventfd, by which threads are woken, go on. Cancelling a read that is held
+// gives EALREADY, as where a device hangs.
 func (s *Script) Stall(fd int) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

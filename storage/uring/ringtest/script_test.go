@@ -259,7 +259,7 @@ func TestScriptStall(t *testing.T) {
 	}
 	push(t, r, ring.SQE{Opcode: ring.OpAsyncCancel, Addr: 1, UserData: 3})
 	enter(t, r, 1)
-	if got := drain(r); len(got) != 1 || got[3] != -int32(unix.ENOENT) {
+	if got := drain(r); len(got) != 1 || got[3] != -int32(unix.EALREADY) {
 		t.Errorf("a stalled read can't be cancelled: %v", got)
 	}
 	start := time.Now()
@@ -273,6 +273,11 @@ func TestScriptStall(t *testing.T) {
 	enter(t, r, 1)
 	if got := drain(r); len(got) != 1 || got[1] != 100 {
 		t.Errorf("released: %v", got)
+	}
+	push(t, r, ring.SQE{Opcode: ring.OpAsyncCancel, Addr: 1, UserData: 3})
+	enter(t, r, 1)
+	if got := drain(r); len(got) != 1 || got[3] != -int32(unix.ENOENT) {
+		t.Errorf("a completed read is not found: %v", got)
 	}
 
 	release = s.Stall(ringtest.AnyFD)

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ringfence/storage/uring/ring"
 )
 
@@ -129,6 +131,9 @@ func (w *wrapped) pull() bool {
 		delete(w.pending, c.UserData)
 	}
 	c.Res = w.s.result(e, c.Res)
+	if e.Opcode == ring.OpAsyncCancel && c.Res == -int32(unix.ENOENT) && w.holds(e.Addr) {
+		c.Res = -int32(unix.EALREADY)
+	}
 	hooked := false
 	if hook := w.s.current().Complete; hook != nil {
 		hooked = hook(w.n, e.SQE, &c)
@@ -140,6 +145,11 @@ func (w *wrapped) pull() bool {
 	w.held = append(w.held, held{e: e, c: c, hooked: hooked, since: w.s.generation()})
 	w.s.count(func(n *Counts) { n.Held++ })
 	return true
+}
+
+// holds reports whether the completion of an operation is held back.
+func (w *wrapped) holds(userData uint64) bool {
+	return slices.ContainsFunc(w.held, func(h held) bool { return h.c.UserData == userData })
 }
 
 // release moves what is to be held no longer to what is ready.
