@@ -157,16 +157,18 @@ func TestDoctorNamesTiers(t *testing.T) {
 	g := startGateway(t, 4)
 	g.stop(t)
 	out, err := exec.Command(suite.binary, append([]string{"doctor"}, g.disks...)...).CombinedOutput()
-	t.Logf("doctor: %v\n%s", err, out)
+	if err != nil {
+		t.Errorf("doctor: %v", err)
+	}
 	text := string(out)
 	for _, disk := range g.disks {
-		if !strings.Contains(text, disk) {
-			t.Errorf("the doctor does not name %s", disk)
+		if !strings.Contains(text, disk+" reads: std: switched off") {
+			t.Errorf("the doctor does not say what reads %s, and why", disk)
 		}
 	}
-	for _, word := range []string{"ring", "memlock", "inline"} {
-		if !strings.Contains(strings.ToLower(text), word) {
-			t.Errorf("the doctor does not speak of %q", word)
+	for words, n := range map[string]int{"With io-uring-read-enable on: ring": len(g.disks), "RWF_NOWAIT": len(g.disks), "locked memory": 1, "kernel.io_uring_disabled": 1, "seccomp": 1} {
+		if strings.Count(text, words) < n {
+			t.Errorf("the doctor does not say %q %d times", words, n)
 		}
 	}
 	blocked := newGateway(t.TempDir(), 1)
@@ -174,8 +176,13 @@ func TestDoctorNamesTiers(t *testing.T) {
 	cmd := blocked.command()
 	cmd.Args = append([]string{cmd.Args[0], suite.binary, "doctor"}, g.disks...)
 	out, err = cmd.CombinedOutput()
-	t.Logf("doctor, where io_uring is refused: %v\n%s", err, out)
-	if !strings.Contains(string(out), "not permitted") {
+	if err != nil {
+		t.Errorf("doctor, where io_uring is refused: %v", err)
+	}
+	if strings.Count(string(out), "on it would stay so: std: io_uring") != len(g.disks) || !strings.Contains(string(out), "not permitted") {
 		t.Error("the doctor does not say that io_uring is refused")
+	}
+	if t.Failed() {
+		t.Logf("the doctor said:\n%s\n%s", text, out)
 	}
 }
