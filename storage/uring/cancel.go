@@ -24,7 +24,7 @@ func (s *shard) cancel(slot int) {
 	e.doomed = true
 	// What the kernel doesn't have ends when its turn in the backlog comes.
 	if e.inKernel {
-		e.cancel = cancelQueued
+		e.cancel.state = cancelQueued
 		s.backlog.push(item{slot: slot, cancel: true})
 	}
 }
@@ -32,7 +32,7 @@ func (s *shard) cancel(slot int) {
 // pushCancel reports false when the queue is full.
 func (s *shard) pushCancel(it item, e *entry) bool {
 	if !e.inKernel { // it ended meanwhile
-		e.cancel = cancelDone
+		e.cancel.state = cancelDone
 		if e.over() {
 			s.free(it.slot)
 		}
@@ -44,7 +44,7 @@ func (s *shard) pushCancel(it item, e *entry) bool {
 		UserData: uint64(tag(kindCancel, it.slot, e.gen)),
 	})
 	if ok {
-		e.cancel, e.cancelGen = cancelPushed, e.gen&genMask
+		e.cancel.state, e.cancel.gen = cancelPushed, e.gen&genMask
 		s.inKernel++
 		s.unseen = append(s.unseen, it)
 	}
@@ -54,10 +54,10 @@ func (s *shard) pushCancel(it item, e *entry) bool {
 // cancelled takes the completion of a cancellation. It never ends the read: the
 // read's own completion does.
 func (s *shard) cancelled(u userData, e *entry, res int32) {
-	if e.cancel != cancelPushed || u.gen() != e.cancelGen {
+	if e.cancel.state != cancelPushed || u.gen() != e.cancel.gen {
 		return
 	}
-	e.cancel = cancelDone
+	e.cancel.state = cancelDone
 	s.inKernel--
 	s.lane.counts.add(func(c *ShardStats) {
 		switch unix.Errno(max(-res, 0)) {

@@ -147,7 +147,7 @@ func (s *shard) endRead(slot int, err error) {
 	p.n, p.err = max(0, min(e.nread-e.geo.head, len(p.mem))), err
 	p.release()
 	p.slot = -1
-	s.fixed.uncarve(e.fixed)
+	e.fixed.uncarve()
 	s.table.endRead(e)
 	ops := 0
 	if e.over() {

@@ -44,14 +44,14 @@ func (s *shard) die(err error) {
 }
 
 // beginEnd refuses what was posted and has everything in flight cancelled.
-func (s *shard) beginEnd() {
+func (s *shard) beginEnd(messages []message) {
 	s.ending.began = true
 	s.ending.deadline = s.d.opts.Env.Now().Add(s.d.opts.DrainTimeout)
 	if s.ending.cause == nil {
 		s.ending.cause = ErrClosed
 	}
 	s.d.permits.down(s)
-	for _, m := range s.mail.take() {
+	for _, m := range messages {
 		if m.cancel {
 			s.cancelOp(m.op)
 		} else {
@@ -127,6 +127,7 @@ func (s *shard) giveUp() {
 		}
 		s.endRead(slot, s.ending.cause)
 	}
+	s.d.permits.writeOff(s)
 	stuck := 0
 	cause := fmt.Errorf("%w: %w", s.ending.cause, errStuck)
 	for i := range s.table.entries {
@@ -174,8 +175,7 @@ func (s *shard) finish() bool {
 
 // close undoes open. Nothing is in flight.
 func (s *shard) close() {
-	s.fixed.close(s)
-	errs := s.ring.Close()
+	errs := errors.Join(s.ring.Close(), s.fixed.close(s))
 	if s.wake != nil {
 		errs = errors.Join(errs, s.wake.close())
 	}

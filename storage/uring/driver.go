@@ -23,6 +23,7 @@ type Driver struct {
 	ops      sync.Pool
 	sizeOf   func(fd int) (int64, error) // tests put others in its place
 
+	epoch  time.Time
 	setup  atomic.Uint32 // flags of the rings
 	stop   chan struct{} // closed when the driver begins to close
 	once   sync.Once
@@ -80,9 +81,7 @@ func Start(ctx context.Context, o Options) (*Driver, error) {
 		return nil, err
 	}
 	d := newDriver(o)
-	if err := d.registry.open(d); err != nil {
-		return nil, err
-	}
+	d.registry.open(d)
 	for i := range d.lanes {
 		s, err := d.startShard(ctx, d.lanes[i], i == 0)
 		if err != nil {
@@ -96,7 +95,7 @@ func Start(ctx context.Context, o Options) (*Driver, error) {
 
 // newDriver makes a driver without shards.
 func newDriver(o Options) *Driver {
-	d := &Driver{opts: o, stop: make(chan struct{}), sizeOf: statSize}
+	d := &Driver{opts: o, stop: make(chan struct{}), sizeOf: statSize, epoch: o.Env.Now()}
 	d.ops.New = func() any { return &Op{pooled: true, done: make(chan struct{}, 1)} }
 	var seed [8]byte
 	o.Env.Rand(seed[:])
@@ -178,7 +177,8 @@ func (d *Driver) filesClosed(ctx context.Context) error {
 }
 
 // Retire admits no more reads, lets those in flight come to their end until ctx
-// ends, and then closes the driver.
+// ends, and then closes the driver, within Options.DrainTimeout whatever ctx
+// says. Bound ctx: the reads of a disk that hangs never end.
 func (d *Driver) Retire(ctx context.Context) (Stats, error) {
 	d.permits.close()
 	select {
@@ -199,6 +199,9 @@ func (d *Driver) closeFile(f storage.Descriptor) {
 		}
 	})
 }
+
+// now is the age of the driver in nanoseconds, and never 0.
+func (d *Driver) now() int64 { return int64(d.opts.Env.Now().Sub(d.epoch)) + 1 }
 
 // pause lets a shard wait without its ring.
 func (d *Driver) pause(t time.Duration) {

@@ -49,19 +49,19 @@ func (m *mailbox) rouseLocked() {
 	}
 }
 
-// take gives the messages that came since the last take. They are valid until
-// the next one.
-func (m *mailbox) take() []message {
+// take gives the messages that came since the last take, which are valid until
+// the next one, and whether the shard is to end: then they are the last.
+func (m *mailbox) take() (taken []message, closed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asleep = false
 	if len(m.queue) == 0 {
-		return nil
+		return nil, m.closed
 	}
-	taken := m.queue
+	taken = m.queue
 	clear(m.spare)
 	m.queue, m.spare = m.spare[:0], taken
-	return taken
+	return taken, m.closed
 }
 
 // sleep says that the shard is going to wait: the next post wakes it. It
@@ -69,7 +69,7 @@ func (m *mailbox) take() []message {
 func (m *mailbox) sleep() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asleep = len(m.queue) == 0
+	m.asleep = len(m.queue) == 0 && !m.closed
 	return m.asleep
 }
 
@@ -79,12 +79,6 @@ func (m *mailbox) shutdown() {
 	defer m.mu.Unlock()
 	m.closed = true
 	m.rouseLocked()
-}
-
-func (m *mailbox) isClosed() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.closed
 }
 
 // oldest is when the first message that wasn't taken was posted, or 0.

@@ -28,8 +28,9 @@ type Op struct {
 
 	file    storage.Descriptor
 	pieces  []piece
-	align   int  // 0 without O_DIRECT
-	current bool // read(2): from where the file stands, a short read is final
+	one     [1]*storage.Buf // room for a request's list of one
+	align   int             // 0 without O_DIRECT
+	current bool            // read(2): from where the file stands, a short read is final
 	bytes   int64
 	count   int // operations: pieces that aren't empty
 	left    int // operations whose outcome is open; the shard's alone
@@ -37,9 +38,9 @@ type Op struct {
 	cause   error // why it was stranded
 
 	// The wait for permits; protected by permits.mu.
-	shard      *shard // granted
-	refusal    error
-	prev, next *Op
+	shard   *shard // granted
+	refusal error
+	line    struct{ prev, next *Op }
 }
 
 // piece is the part of a read that goes into one Buf.
@@ -123,6 +124,7 @@ func (o *Op) result() (int, error) {
 func (o *Op) reset() {
 	clear(o.pieces)
 	o.pieces = o.pieces[:0]
+	o.one[0] = nil
 	o.file, o.shard, o.refusal, o.cause = nil, nil, nil, nil
 	o.align, o.current, o.bytes, o.count, o.left = 0, false, 0, 0, 0
 	o.state.Store(opWaiting)

@@ -29,13 +29,15 @@ type entry struct {
 	asked int    // bytes of the last submission
 	gen   uint64 // of the last submission: names it among all of the slot's
 
-	retries   int // since the last progress
-	pushed    bool
-	inKernel  bool // pushed, no completion yet
-	unseen    bool // pushed, not yet taken by the kernel
-	doomed    bool // to be ended at the next chance: its cancellation was asked for
-	cancel    cancelling
-	cancelGen uint64
+	retries  int // since the last progress
+	placed   bool
+	inKernel bool // pushed, no completion yet
+	unseen   bool // pushed, not yet taken by the kernel
+	doomed   bool // to be ended at the next chance: its cancellation was asked for
+	cancel   struct {
+		state cancelling
+		gen   uint64
+	}
 
 	prev, next int // by age, while op is there
 }
@@ -107,7 +109,7 @@ func (t *table) endRead(e *entry) {
 // over reports whether nothing refers to the entry any more: neither its read
 // nor its cancellation can have a completion to come.
 func (e *entry) over() bool {
-	return e.op == nil && !e.inKernel && (e.cancel == cancelNone || e.cancel == cancelDone)
+	return e.op == nil && !e.inKernel && (e.cancel.state == cancelNone || e.cancel.state == cancelDone)
 }
 
 // give makes the slot free for the next operation.

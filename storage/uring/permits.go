@@ -31,6 +31,7 @@ type permits struct {
 type room struct {
 	ops   int
 	bytes int64
+	off   bool // nothing of it counts any more
 }
 
 func (p *permits) init(o Options, seed uint64) {
@@ -75,11 +76,11 @@ func (p *permits) wait(ctx context.Context, o *Op) error {
 		p.mu.Unlock()
 		return err
 	}
-	o.prev, o.next = p.tail, nil
+	o.line.prev, o.line.next = p.tail, nil
 	if p.tail == nil {
 		p.head = o
 	} else {
-		p.tail.next = o
+		p.tail.line.next = o
 	}
 	p.tail = o
 	p.mu.Unlock()
@@ -106,17 +107,17 @@ func (p *permits) wait(ctx context.Context, o *Op) error {
 }
 
 func (p *permits) unlinkLocked(o *Op) {
-	if o.prev == nil {
-		p.head = o.next
+	if o.line.prev == nil {
+		p.head = o.line.next
 	} else {
-		o.prev.next = o.next
+		o.line.prev.line.next = o.line.next
 	}
-	if o.next == nil {
-		p.tail = o.prev
+	if o.line.next == nil {
+		p.tail = o.line.prev
 	} else {
-		o.next.prev = o.prev
+		o.line.next.line.prev = o.line.prev
 	}
-	o.prev, o.next = nil, nil
+	o.line.prev, o.line.next = nil, nil
 }
 
 // serveLocked admits the first in line as long as there is room for it.
@@ -139,10 +140,22 @@ func (p *permits) serveLocked() {
 func (p *permits) release(s *shard, ops int, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if s.room.off {
+		return
+	}
 	s.room.ops -= ops
 	s.room.bytes -= bytes
 	p.out -= ops
 	p.serveLocked()
+	p.idleLocked()
+}
+
+// writeOff stops counting what a shard has admitted, which gave up on it.
+func (p *permits) writeOff(s *shard) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.room.off = true
+	p.out -= s.room.ops
 	p.idleLocked()
 }
 

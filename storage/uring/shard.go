@@ -44,11 +44,17 @@ type shard struct {
 	inKernel int    // submissions without a completion: never more than the completion queue holds
 	fixed    fixedTable
 
-	enterErrors int // in a row
-	overflow    uint32
-	warned      bool
-	ending      ending
-	exited      chan struct{} // closed when the goroutine has left the loop
+	refusals refusals
+	overflow uint32
+	ending   ending
+	exited   chan struct{} // closed when the goroutine has left the loop
+}
+
+// refusals are Enters that failed in a row.
+type refusals struct {
+	errors int
+	busy   int
+	warned bool // once in a shard's life
 }
 
 func newShard(l *lane) *shard {
@@ -93,12 +99,13 @@ func (s *shard) park() {
 // turn does once what there is to do, and waits if there is nothing. It
 // reports whether the shard is through.
 func (s *shard) turn() bool {
-	if s.ending.began {
+	switch messages, closed := s.mail.take(); {
+	case s.ending.began:
 		s.continueEnd()
-	} else if s.mail.isClosed() {
-		s.beginEnd()
-	} else {
-		s.intake()
+	case closed:
+		s.beginEnd(messages)
+	default:
+		s.intake(messages)
 	}
 	if s.over() {
 		return true
@@ -108,7 +115,7 @@ func (s *shard) turn() bool {
 	if !more {
 		switch {
 		case s.ending.began:
-			wait, timeout = 1, drainbeat
+			wait, timeout = 1, min(drainbeat, s.d.opts.DrainTimeout)
 		case s.mail.sleep():
 			wait, timeout = 1, heartbeat
 		}
@@ -120,8 +127,8 @@ func (s *shard) turn() bool {
 }
 
 // intake takes over what was posted.
-func (s *shard) intake() {
-	for _, m := range s.mail.take() {
+func (s *shard) intake(messages []message) {
+	for _, m := range messages {
 		if m.cancel {
 			s.cancelOp(m.op)
 			continue
@@ -178,7 +185,7 @@ func (s *shard) push() (more bool) {
 // pushRead reports false when the queue is full.
 func (s *shard) pushRead(it item, e *entry) bool {
 	p := &e.op.pieces[e.piece]
-	if !e.pushed {
+	if !e.placed {
 		s.place(e, p)
 	}
 	e.gen++
@@ -202,8 +209,8 @@ func (s *shard) pushRead(it item, e *entry) bool {
 	}
 	n = min(n, ReadMax)
 	sqe.Addr, sqe.Len = uint64(at), uint32(n)
-	if index, ok := e.fixed.covers(at, n); ok {
-		sqe.Opcode, sqe.BufIndex = ring.OpReadFixed, index
+	if part := s.registered(e, p); part.covers(at, n) {
+		sqe.Opcode, sqe.BufIndex = ring.OpReadFixed, part.place
 	}
 	if !s.ring.Push(sqe) {
 		return false
@@ -211,7 +218,7 @@ func (s *shard) pushRead(it item, e *entry) bool {
 	if sqe.Opcode == ring.OpReadFixed {
 		s.lane.counts.add(func(c *ShardStats) { c.Fixed++ })
 	}
-	e.asked, e.pushed, e.inKernel, e.unseen = n, true, true, true
+	e.asked, e.inKernel, e.unseen = n, true, true
 	s.inKernel++
 	s.unseen = append(s.unseen, it)
 	return true
@@ -219,48 +226,61 @@ func (s *shard) pushRead(it item, e *entry) bool {
 
 // place decides, once, where the kernel reads a piece to.
 func (s *shard) place(e *entry, p *piece) {
+	e.placed = true
+	if e.op.align <= legacyAlign {
+		if stage, part, ok := s.fixed.carve(s, e.geo.region); ok {
+			e.stage, e.fixed = stage, part
+			return
+		}
+	}
 	if p.bounce != nil {
 		e.stage = p.bounce.Bytes()
-		e.fixed = s.fixed.find(s, p.bounce)
-		return
 	}
-	if stage, part, ok := s.fixed.carve(e.geo.region); ok {
-		e.stage, e.fixed = stage, part
-		return
+}
+
+// registered says where in registered memory the kernel reads a piece to. It
+// may have changed since the piece was last submitted.
+func (s *shard) registered(e *entry, p *piece) fixedPart {
+	switch {
+	case e.fixed.ok:
+		return e.fixed
+	case e.stage != nil:
+		return s.fixed.find(s, p.bounce)
+	default:
+		return s.fixed.find(s, p.buf)
 	}
-	e.fixed = s.fixed.find(s, p.buf)
 }
 
 // enter makes the system call, if there is anything to hand over or to wait
 // for.
 func (s *shard) enter(wait int, timeout time.Duration) {
-	if s.ending.gaveUp || (wait == 0 && s.ring.Queued() == 0 && s.inKernel == 0) {
+	if s.ending.gaveUp || (wait == 0 && s.ring.Queued() == 0) {
 		return
 	}
 	err := s.ring.Enter(wait, timeout)
 	s.lane.counts.add(func(c *ShardStats) { c.Enters++ })
 	s.seen()
+	r := &s.refusals
 	switch err {
-	case nil:
-		s.enterErrors = 0
-	case unix.EINTR:
-		s.enterErrors = 0
-	case unix.EBUSY: // completions wait for room: reap makes it
-		s.enterErrors = 0
-		s.d.pause(time.Millisecond)
+	case nil, unix.EINTR:
+		r.errors, r.busy = 0, 0
+	case unix.EBUSY: // completions wait for room, which reap makes
+		r.errors = 0
+		if r.busy++; r.busy > 1 {
+			s.d.pause(time.Millisecond)
+		}
 	default:
-		s.enterErrors++
 		s.lane.counts.add(func(c *ShardStats) { c.SubmitErrors++ })
-		if !s.warned {
-			s.warned = true
+		if !r.warned {
+			r.warned = true
 			s.d.opts.Log.Warn().Err(err).Str("dir", s.d.opts.Dir).Int("shard", s.lane.index).Msg("ring refuses operations")
 		}
-		if s.enterErrors == submitErrorsMax {
+		if r.errors++; r.errors == submitErrorsMax {
 			s.die(err)
 			return
 		}
 		// Most likely the kernel is short of memory.
-		s.d.pause(min(time.Duration(s.enterErrors)*100*time.Microsecond, 10*time.Millisecond))
+		s.d.pause(min(time.Duration(r.errors)*100*time.Microsecond, 10*time.Millisecond))
 	}
 }
 
@@ -292,7 +312,7 @@ func (s *shard) checkInvariants() {
 		if e.inKernel {
 			under++
 		}
-		if e.cancel == cancelPushed {
+		if e.cancel.state == cancelPushed {
 			under++
 		}
 	}

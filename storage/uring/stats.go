@@ -73,7 +73,7 @@ func (l *lane) stats() ShardStats {
 		since = posted
 	}
 	if since != 0 {
-		s.Oldest = max(0, time.Duration(l.driver.opts.Env.Now().UnixNano()-since))
+		s.Oldest = max(0, time.Duration(l.driver.now()-since))
 	}
 	return s
 }

@@ -46,8 +46,7 @@ func size(bufs []*storage.Buf) int {
 
 // ReadAt fills b from off on. Otherwise as Read.
 func (d *Driver) ReadAt(ctx context.Context, f storage.Descriptor, b *storage.Buf, off int64) (int, error) {
-	bufs := [1]*storage.Buf{b}
-	return d.read(ctx, Request{File: f, Bufs: bufs[:], Off: off}, false)
+	return d.readOne(ctx, Request{File: f, Off: off}, b, false)
 }
 
 // ReadAtDirect fills b from off on through a descriptor with O_DIRECT, whose
@@ -56,15 +55,13 @@ func (d *Driver) ReadAtDirect(ctx context.Context, f storage.Descriptor, b *stor
 	if align == 0 {
 		return 0, fmt.Errorf("%w: alignment 0", ErrInvalid)
 	}
-	bufs := [1]*storage.Buf{b}
-	return d.read(ctx, Request{File: f, Bufs: bufs[:], Off: off, Align: align}, false)
+	return d.readOne(ctx, Request{File: f, Off: off, Align: align}, b, false)
 }
 
 // ReadCurrent reads from where the file stands, as read(2) does: for pipes and
 // other streams. A short read is final. Otherwise as Read.
 func (d *Driver) ReadCurrent(ctx context.Context, f storage.Descriptor, b *storage.Buf) (int, error) {
-	bufs := [1]*storage.Buf{b}
-	return d.read(ctx, Request{File: f, Bufs: bufs[:]}, true)
+	return d.readOne(ctx, Request{File: f}, b, true)
 }
 
 // TrySubmit starts a read of at most Options.Entries Bufs and never waits:
@@ -95,34 +92,43 @@ func (d *Driver) read(ctx context.Context, r Request, current bool) (int, error)
 		return 0, err
 	}
 	o, _ := d.ops.Get().(*Op)
-	n, reuse, err := d.readOp(ctx, o, r, current)
-	if reuse {
-		o.reset()
-		d.ops.Put(o)
-	}
-	return n, err
+	return d.readOp(ctx, o, r, current)
 }
 
-// readOp reports whether o is nobody's any more.
-func (d *Driver) readOp(ctx context.Context, o *Op, r Request, current bool) (n int, reuse bool, err error) {
-	if err := o.prepare(&d.opts, r, current); err != nil || o.count == 0 {
-		return 0, true, err
+// readOne keeps the list of one Buf in the Op: it need not be allocated there.
+func (d *Driver) readOne(ctx context.Context, r Request, b *storage.Buf, current bool) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
 	}
-	if err := d.permits.wait(ctx, o); err != nil {
-		return 0, true, err
+	o, _ := d.ops.Get().(*Op)
+	o.one[0] = b
+	r.Bufs = o.one[:]
+	return d.readOp(ctx, o, r, current)
+}
+
+// readOp reads, and puts o back unless the shard may still have it.
+func (d *Driver) readOp(ctx context.Context, o *Op, r Request, current bool) (n int, err error) {
+	err = o.prepare(&d.opts, r, current)
+	if err == nil && o.count > 0 {
+		err = d.permits.wait(ctx, o)
+		if err == nil {
+			err = d.start(o)
+		}
+		if err == nil {
+			n, err = o.Wait(ctx)
+			if o.state.Load() != opDelivered {
+				return n, err
+			}
+			// The last reference may close the file, which is none of the
+			// shard's work.
+			if closing := o.file.Release(); err == nil {
+				err = closing
+			}
+		}
 	}
-	if err := d.start(o); err != nil {
-		return 0, true, err
-	}
-	n, err = o.Wait(ctx)
-	if o.state.Load() != opDelivered {
-		return n, false, err
-	}
-	// The last reference may close the file, which is none of the shard's work.
-	if closing := o.file.Release(); err == nil {
-		err = closing
-	}
-	return n, true, err
+	o.reset()
+	d.ops.Put(o)
+	return n, err
 }
 
 // prepare checks a request and lays its pieces out. It touches nothing else.
@@ -201,7 +207,7 @@ func (o *Op) bounces(p *piece) bool {
 func (d *Driver) start(o *Op) error {
 	err := o.acquire(d.opts.Pool)
 	if err == nil {
-		o.left, o.since = o.count, d.opts.Env.Now().UnixNano()
+		o.left, o.since = o.count, d.now()
 		if o.shard.mail.post(message{op: o}) {
 			return nil
 		}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,11 +16,41 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ringfence/storage"
+	"ringfence/storage/uring/ring"
+	"ringfence/storage/uring/ringtest"
 )
 
 // required reports whether RINGFENCE_TEST_REQUIRE names what a test needs.
 func required(what string) bool {
 	return slices.Contains(strings.Split(os.Getenv("RINGFENCE_TEST_REQUIRE"), ","), what)
+}
+
+// needRing skips where the kernel has no rings for us.
+func needRing(t testing.TB) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	r, err := ring.New(ring.Options{Entries: 8})
+	switch {
+	case err == nil:
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	case !Restriction(err):
+		t.Fatal(err)
+	case required("uring"):
+		t.Fatalf("io_uring is required: %v", err)
+	default:
+		t.Skipf("SKIP %s: %v", t.Name(), err)
+	}
+}
+
+// scripted gives a driver over real rings that misbehave as the script says.
+func scripted(t testing.TB, o Options) (*Driver, *ringtest.Script) {
+	t.Helper()
+	script := &ringtest.Script{}
+	o.Setup = ringtest.Wrap(ring.New, script)
+	return start(t, o), script
 }
 
 // start gives a driver that is closed after the test, all of whose reads must
@@ -29,13 +60,8 @@ func start(t testing.TB, o Options) *Driver {
 	if o.Dir == "" {
 		o.Dir = t.TempDir()
 	}
+	needRing(t)
 	d, err := Start(t.Context(), o)
-	if p := (*ProbeError)(nil); errors.As(err, &p) && p.Restricted && o.Setup == nil {
-		if required("uring") {
-			t.Fatalf("io_uring is required: %v", err)
-		}
-		t.Skipf("SKIP %s: %v", t.Name(), err)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,11 +199,4 @@ func eventually(t testing.TB, what string, ok func() bool) {
 			t.Fatalf("never happened: %s", what)
 		}
 	}
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
