@@ -28,7 +28,7 @@ var may = map[string][]string{
 	"storage/uring/ringtest":  {"storage/uring/ring"},
 	"storage/uring":           {"storage", "storage/uring/ring", "internal/invariant", "internal/env"},             // never std
 	"storage/hybrid":          {"storage", "storage/uring", "internal/invariant", "internal/env", "internal/knob"}, // never std: the reference is injected
-	"storage/local":           {"storage", "internal/invariant", "internal/env"},                                   // never std or uring: the backend is injected
+	"storage/local":           {"storage", "internal/invariant", "internal/env", "internal/knob"},                  // never std or uring: the backend is injected
 	"storage/storagetest":     {"storage", "internal/env", "internal/invariant"},
 	"erasure/rs":              {"internal/invariant"},
 	"erasure/frame":           {"storage", "internal/invariant"},

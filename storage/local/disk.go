@@ -87,9 +87,7 @@ func open(ctx context.Context, o Options) (_ *Disk, err error) {
 	d.fault.log = d.log
 	d.space = space{stats: o.Backend.Stats, now: o.Env.Now, percent: o.FullPercent}
 	d.dirs.sync = o.Backend.SyncDir
-	d.fds = newFDCache(o.FDCache, func(s *openShard, err error) {
-		d.log.Warn().Err(err).Stringer("shard", s.id).Msg("close cached shard")
-	})
+	d.fds = d.newFDCache()
 	d.cache = o.MetaCache
 	if d.cache == nil {
 		d.cache = NewMetaCache(o.MetaCacheBytes)
@@ -99,6 +97,20 @@ func open(ctx context.Context, o Options) (_ *Disk, err error) {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
+}
+
+func (d *Disk) newFDCache() *fdCache {
+	entries, fewer := d.opts.fdCache()
+	if fewer {
+		d.log.Warn().Uint64("limit", d.opts.openFilesMax()).Int("shards", entries).Int("asked", d.opts.FDCache).
+			Msgf("the process may open few files: fewer shards stay open; allow %d (ulimit -n)", openFilesAmple)
+	}
+	return newFDCache(fdCacheOptions{
+		limit: entries, on: d.opts.FDCacheOn.Load, age: d.opts.FDCacheAge, now: d.opts.Env.Now,
+		drop: func(s *openShard, err error) {
+			d.log.Warn().Err(err).Stringer("shard", s.id).Msg("close cached shard")
+		},
+	})
 }
 
 // prepare reads the superblocks and makes good what a crash or a bad sector

@@ -36,5 +36,8 @@ func LogRecord(number uint32, synced uint64, payload []byte) []byte {
 // SetManifestBytes makes MANIFESTs be replaced when they are that long.
 func (o *Options) SetManifestBytes(n int64) { o.manifestBytes = n }
 
+// SetOpenFilesMax pretends a limit of open files.
+func (o *Options) SetOpenFilesMax(n uint64) { o.openFilesMax = func() uint64 { return n } }
+
 // CachedShards is how many shards the disk keeps open.
 func (d *Disk) CachedShards() int { return d.fds.size() }

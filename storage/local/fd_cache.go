@@ -2,6 +2,7 @@ package local
 
 import (
 	"sync"
+	"time"
 
 	"ringfence/storage"
 )
@@ -13,15 +14,25 @@ const maxCachedTrailers = 8 << 20
 // fdCache keeps sealed shards open, least recently used first to go. It hides
 // the cost of opening and of reading the trailer, nothing else: a shard that
 // was removed is never found in it again, also when its open was under way.
+// Whoever changes files behind the disk's back is found out when an entry has
+// reached its age.
 type fdCache struct {
-	limit int                     // entries
-	drop  func(*openShard, error) // told of errors of Close
-	mu    sync.Mutex              // protects the fields below
+	fdCacheOptions
+	mu    sync.Mutex // protects the fields below
 	byID  map[storage.ShardID]*openShard
 	head  openShard                    // ring: head.next is the latest used
 	bytes int64                        // of trailers in the ring
 	opens map[storage.ShardID]*opening // opens under way
 	dead  bool
+}
+
+// fdCacheOptions is what a cache is made with.
+type fdCacheOptions struct {
+	limit int                     // entries
+	on    func() bool             // whether to cache; asked at every open
+	age   time.Duration           // from which on a shard is opened anew; negative: never
+	now   func() time.Time        // for age
+	drop  func(*openShard, error) // told of errors of Close
 }
 
 // opening is the opens of one shard that are under way.
@@ -35,16 +46,16 @@ type opening struct {
 type openShard struct {
 	*trailer
 	file       storage.File
+	opened     time.Time  // when it was cached; under fdCache.mu
 	refs       int        // under fdCache.mu
 	next, prev *openShard // in the ring, nil if not cached; under fdCache.mu
 }
 
-func newFDCache(limit int, drop func(*openShard, error)) *fdCache {
+func newFDCache(opts fdCacheOptions) *fdCache {
 	c := &fdCache{
-		limit: limit,
-		drop:  drop,
-		byID:  make(map[storage.ShardID]*openShard),
-		opens: make(map[storage.ShardID]*opening),
+		fdCacheOptions: opts,
+		byID:           make(map[storage.ShardID]*openShard),
+		opens:          make(map[storage.ShardID]*opening),
 	}
 	c.head.next, c.head.prev = &c.head, &c.head
 	return c
@@ -53,13 +64,25 @@ func newFDCache(limit int, drop func(*openShard, error)) *fdCache {
 // acquire returns an open shard with a reference for the caller, or nil after
 // noting that the caller opens it: then finish must follow.
 func (c *fdCache) acquire(id storage.ShardID) *openShard {
+	s, out := c.find(id)
+	c.close(out)
+	return s
+}
+
+// find is acquire without closing what has to go.
+func (c *fdCache) find(id storage.ShardID) (_ *openShard, out []*openShard) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s := c.byID[id]; s != nil {
+	if !c.on() { // switched off: nothing stays
+		out = c.emptyLocked()
+	}
+	if s := c.byID[id]; s != nil && (c.age < 0 || c.now().Sub(s.opened) < c.age) {
 		s.refs++
 		c.unlinkLocked(s)
 		c.linkLocked(s)
-		return s
+		return s, out
+	} else if s != nil {
+		out = c.evictLocked(s, out)
 	}
 	o := c.opens[id]
 	if o == nil {
@@ -67,7 +90,7 @@ func (c *fdCache) acquire(id storage.ShardID) *openShard {
 		c.opens[id] = o
 	}
 	o.n++
-	return nil
+	return nil, out
 }
 
 // finish ends what acquire began. s has one reference, the caller's; nil if
@@ -80,8 +103,9 @@ func (c *fdCache) finish(id storage.ShardID, s *openShard) {
 		delete(c.opens, id)
 	}
 	var out []*openShard
-	if s != nil && !o.removed && !c.dead && c.byID[id] == nil && c.limit > 0 && s.memory() <= maxCachedTrailers/8 {
+	if s != nil && !o.removed && !c.dead && c.byID[id] == nil && c.limit > 0 && c.on() && s.memory() <= maxCachedTrailers/8 {
 		s.refs++
+		s.opened = c.now()
 		c.byID[id] = s
 		c.bytes += s.memory()
 		c.linkLocked(s)
@@ -123,12 +147,16 @@ func (c *fdCache) remove(id storage.ShardID) {
 func (c *fdCache) shut() {
 	c.mu.Lock()
 	c.dead = true
-	var out []*openShard
+	out := c.emptyLocked()
+	c.mu.Unlock()
+	c.close(out)
+}
+
+func (c *fdCache) emptyLocked() (out []*openShard) {
 	for len(c.byID) > 0 {
 		out = c.evictLocked(c.head.prev, out)
 	}
-	c.mu.Unlock()
-	c.close(out)
+	return out
 }
 
 // size is the number of cached shards.

@@ -13,3 +13,12 @@ func idOf(fi fs.FileInfo) fileID {
 	}
 	return fileID{}
 }
+
+// openFilesMax is how many files the process may open, 0 if unknown.
+func openFilesMax() uint64 {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return uint64(limit.Cur) // signed on some systems
+}

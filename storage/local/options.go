@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"ringfence/internal/env"
+	"ringfence/internal/knob"
 	"ringfence/storage"
 )
 
@@ -23,8 +24,17 @@ type Options struct {
 	MetaFS vfs.FS
 	// Log gets what has no caller to be returned to.
 	Log zerolog.Logger
-	// FDCache is how many sealed shards stay open for reading. 512 if 0.
+	// FDCache is how many sealed shards stay open for reading. 512 if 0; fewer
+	// where the process may open few files.
 	FDCache int
+	// FDCacheOn switches that cache; it takes effect at the next open. On if
+	// nil.
+	FDCacheOn *knob.Bool
+	// FDCacheAge is how long a shard stays open before it is opened anew,
+	// whether or not it is in use: a file that someone deleted or replaced
+	// behind the disk's back is served and holds its space no longer than that.
+	// A minute if 0, for ever if negative.
+	FDCacheAge time.Duration
 	// MetaCache is a block cache shared by several disks. If nil, the disk has
 	// its own of MetaCacheBytes.
 	MetaCache *MetaCache
@@ -48,7 +58,8 @@ type Options struct {
 	// if nil.
 	Pool *storage.Pool
 
-	manifestBytes int64 // from which size on a MANIFEST is replaced; 8 MiB if 0
+	manifestBytes int64         // from which size on a MANIFEST is replaced; 8 MiB if 0
+	openFilesMax  func() uint64 // RLIMIT_NOFILE, 0 if unknown
 }
 
 const ownPoolBytes = 4 << 20
@@ -59,6 +70,15 @@ func (o Options) withDefaults() Options {
 	}
 	if o.FDCache == 0 {
 		o.FDCache = 512
+	}
+	if o.FDCacheOn == nil {
+		o.FDCacheOn = knob.NewBool("", true, "")
+	}
+	if o.FDCacheAge == 0 {
+		o.FDCacheAge = time.Minute
+	}
+	if o.openFilesMax == nil {
+		o.openFilesMax = openFilesMax
 	}
 	if o.MetaCacheBytes == 0 {
 		o.MetaCacheBytes = 16 << 20
@@ -79,6 +99,27 @@ func (o Options) withDefaults() Options {
 		o.Env = env.System()
 	}
 	return o
+}
+
+// openFilesAmple is the number of files a process may open from which on a
+// cache has its full size. Below, a disk takes a small share: there may be
+// dozens of them, each entry may have a second descriptor for direct reads, and
+// connections need theirs.
+const (
+	openFilesAmple = 16384
+	openFilesShare = 64
+	fdCacheLeast   = 8
+)
+
+// fdCache is the size of the cache of open shards, and whether that is less
+// than was asked for.
+func (o Options) fdCache() (entries int, fewer bool) {
+	limit := o.openFilesMax()
+	if limit == 0 || limit >= openFilesAmple {
+		return o.FDCache, false
+	}
+	entries = max(int(limit/openFilesShare), fdCacheLeast)
+	return min(entries, o.FDCache), entries < o.FDCache
 }
 
 // path is a name below the root as Pebble's file system wants it.
