@@ -55,7 +55,10 @@ func (l *lines) String() string {
 	return s
 }
 
-// start runs a gateway over n new disks.
+// startEnviron is the environment of what start runs, for faults.
+var startEnviron []string
+
+// start runs a gateway over new disks.
 func start(t *testing.T, paths []string, args ...string) *running {
 	t.Helper()
 	r := &running{t: t, root: credentials{User: "admin", Password: "long/enough+secret"}, logs: newLines()}
@@ -69,7 +72,9 @@ func start(t *testing.T, paths []string, args ...string) *running {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	r.gateway, err = assemble(ctx, c, paths, (&process{}).newFaults(), zerolog.New(r.logs).Level(zerolog.WarnLevel))
+	faults := (&process{environ: startEnviron}).newFaults()
+	t.Cleanup(faults.begin(ctx))
+	r.gateway, err = assemble(ctx, c, paths, faults, zerolog.New(r.logs).Level(zerolog.WarnLevel))
 	if err != nil {
 		cancel()
 		t.Fatal(errors.Join(err, ln.Close()))
