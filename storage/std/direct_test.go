@@ -296,3 +296,21 @@ func TestDirectErrorOfBuffered(t *testing.T) {
 		t.Errorf("read: %v", err)
 	}
 }
+
+// TestDirectWithoutMemory: a bounce buffer that is not to be had is no error.
+func TestDirectWithoutMemory(t *testing.T) {
+	r := newDirectRig(t, true)
+	all, err := r.opts.Pool.Reserve(t.Context(), 8<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.check(t, 100, 100_000)
+	if got := r.Stats().Reads; got.Direct != 0 || got.Pool+got.Inline != 1 {
+		t.Errorf("reads: %+v", got)
+	}
+	all.Release()
+	r.check(t, 100, 100_000)
+	if got := r.Stats().Reads; got.Direct != 1 {
+		t.Errorf("reads: %+v when there is memory again", got)
+	}
+}
