@@ -52,7 +52,7 @@ var testMay = map[string][]string{
 	"storage/std":             {"storage/storagetest"},
 	"storage/uring/ring":      {"storage/uring/ringtest"},
 	"storage/uring":           {"storage/uring/ringtest", "storage/storagetest"},
-	"storage/hybrid":          {"storage/uring/ring", "storage/uring/ringtest", "storage/storagetest", "storage/std"},
+	"storage/hybrid":          {"storage/uring/ring", "storage/uring/ringtest", "storage/storagetest", "storage/std", "storage/local"},
 	"storage/local":           {"storage/storagetest", "storage/std"},
 	"erasure/meta/quorumlog":  {"erasure/meta/enginetest", "storage/storagetest"},
 	"erasure/meta/enginetest": {"erasure/meta/quorumlog", "storage/storagetest", "internal/env"},

@@ -29,8 +29,12 @@ func (h *hung) init() { h.tokens = make(chan struct{}, hungInline) }
 
 func (h *hung) is() bool { return h.since.Load() != 0 }
 
-// begin marks the disk, whose oldest read has waited for age.
+// begin marks the disk, whose oldest read has waited for age. It reports false
+// if the disk is marked already.
 func (h *hung) begin(now time.Time, age time.Duration) bool {
+	if h.is() {
+		return false
+	}
 	h.trial.Store(now.Add(hungTrial).UnixNano())
 	return h.since.CompareAndSwap(0, now.Add(-age).UnixNano())
 }

@@ -70,8 +70,9 @@ func (l *latches) on(kinds ...string) (Latch, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, kind := range kinds {
-		if s := l.ofLocked(kind); s.On {
-			return *s, true
+		if s := *l.ofLocked(kind); s.On {
+			s.Kind = kind
+			return s, true
 		}
 	}
 	return Latch{}, false

@@ -110,3 +110,9 @@ func mincore(mem, pages []byte) error {
 }
 
 func addr(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }
+
+// flip changes a bit at an address that a ring was given.
+func flip(address uint64) {
+	at := uintptr(address)
+	**(**byte)(unsafe.Pointer(&at)) ^= 1
+}

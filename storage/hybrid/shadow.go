@@ -34,6 +34,7 @@ type ShadowStats struct {
 // used again at once; reading and comparing is the worker's.
 type shadow struct {
 	turn  atomic.Uint64 // ring reads that could be sampled
+	open  atomic.Int64  // samples that have not ended
 	stats struct{ compared, mismatch, changed, failed, dropped atomic.Int64 }
 
 	mu     sync.Mutex // protects the fields below
@@ -80,6 +81,7 @@ func (f *file) sample(off int64) *sample {
 	if !f.acquire() {
 		return nil
 	}
+	s.open.Add(1)
 	before, err := f.stamp()
 	if err != nil {
 		s.stats.failed.Add(1)
@@ -104,6 +106,7 @@ func (f *file) stamp() (stamp, error) {
 // unsample gives the file back. It was only read from, so what closing it says
 // is of no interest to anybody but the log.
 func (f *file) unsample() {
+	defer f.backend.shadow.open.Add(-1)
 	if err := f.release(); err != nil {
 		f.backend.opts.Log.Warn().Str("disk", f.backend.opts.Dir).Str("file", f.name).Err(err).Msg("close after a shadow read")
 	}
@@ -163,32 +166,54 @@ func (s *shadow) close() {
 	}
 }
 
+// verdict is what a comparison found.
+type verdict uint8
+
+const (
+	verdictSame verdict = iota
+	verdictOther
+	verdictChanged
+	verdictFailed
+	verdictDropped
+)
+
 // work compares until the queue is closed; when ctx has ended, it only empties
 // the queue.
 func (b *Backend) work(ctx context.Context) {
 	for job := range b.shadow.jobs {
-		if ctx.Err() != nil {
-			b.shadow.stats.dropped.Add(1)
-		} else {
-			b.compare(ctx, job)
-			if job.drop {
-				job.file.drop(job.off, int64(job.got))
-			}
+		v, n := verdictDropped, 0
+		if ctx.Err() == nil {
+			v, n = b.compare(ctx, job)
+		}
+		if job.drop {
+			job.file.drop(job.off, int64(job.got))
+		}
+		switch stats := &b.shadow.stats; v {
+		case verdictSame:
+			stats.compared.Add(1)
+		case verdictOther:
+			stats.compared.Add(1)
+			stats.mismatch.Add(1)
+			b.mismatch(job, n)
+		case verdictChanged:
+			stats.changed.Add(1)
+		case verdictFailed:
+			stats.failed.Add(1)
+		case verdictDropped:
+			stats.dropped.Add(1)
 		}
 		job.file.unsample()
 	}
 }
 
-// compare reads again and judges.
-func (b *Backend) compare(ctx context.Context, job *sample) {
-	s := &b.shadow
+// compare reads again, and judges. n is how many bytes there were. A file that
+// was written to between the two readings is nobody's fault, and neither is one
+// that does not read twice the same.
+func (b *Backend) compare(ctx context.Context, job *sample) (v verdict, n int) {
 	sum, n, err := job.again(ctx, b.opts.Pool)
 	if err == nil && sum == job.sum && n == job.got {
-		s.stats.compared.Add(1)
-		return
+		return verdictSame, n
 	}
-	// A file that was written to between the two is nobody's fault, and neither
-	// is one that does not read twice the same.
 	var sum2 uint64
 	var n2 int
 	if err == nil {
@@ -200,16 +225,13 @@ func (b *Backend) compare(ctx context.Context, job *sample) {
 	}
 	switch {
 	case errors.Is(err, storage.ErrNoBuffer), ctx.Err() != nil:
-		s.stats.dropped.Add(1)
+		return verdictDropped, n
 	case err != nil:
-		s.stats.failed.Add(1)
+		return verdictFailed, n
 	case sum2 != sum || n2 != n || after != job.before:
-		s.stats.changed.Add(1)
-	default:
-		s.stats.compared.Add(1)
-		s.stats.mismatch.Add(1)
-		b.mismatch(job, n)
+		return verdictChanged, n
 	}
+	return verdictOther, n
 }
 
 // again reads the range once more with Base.
