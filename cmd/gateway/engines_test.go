@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"ringfence/server"
 )
 
@@ -244,5 +246,65 @@ func TestEngineInfoSaysWhatIsLatched(t *testing.T) {
 	info := engineInfo("d", st)
 	if len(info.Latched) != 1 || !strings.Contains(info.Latched[st.Latches[0].Kind], "because") || fmt.Sprint(info.Fallbacks) != "map[eio:3]" {
 		t.Errorf("%+v", info)
+	}
+}
+
+// The cache of open shards follows its knob, for whatever engine reads them.
+func TestFDCacheKnob(t *testing.T) {
+	paths := directories(t, 1)
+	r := start(t, paths)
+	objects := r.objects()
+	random := rand.New(rand.NewPCG(1, 2))
+	read := func() {
+		t.Helper()
+		for key, want := range objects {
+			if err := r.check(key, want, random); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	read()
+	if openShards(t, paths[0]) == 0 {
+		t.Error("no shard stays open with the cache on")
+	}
+	r.set("io-uring-fd-cache", "off")
+	read()
+	r.eventually("no shard stays open", func() bool { return openShards(t, paths[0]) == 0 })
+	r.set("io-uring-fd-cache", "on")
+	read()
+	if openShards(t, paths[0]) == 0 {
+		t.Error("no shard stays open with the cache on again")
+	}
+}
+
+// openShards counts the files of a disk's shards that this process has open.
+func openShards(t *testing.T, disk string) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, fd := range fds {
+		// One that was closed meanwhile is not open.
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(to, disk+"/shards/") {
+			n++
+		}
+	}
+	return n
+}
+
+// docs/metrics.md has a row for every family of the disks.
+func TestMetricsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, all := range []map[string]*prometheus.Desc{series, ringSeries} {
+		for name := range all {
+			if !strings.Contains(string(doc), "\n| `"+name+"` | ") {
+				t.Errorf("docs/metrics.md lacks %s", name)
+			}
+		}
 	}
 }

@@ -82,7 +82,9 @@ func assemble(ctx context.Context, c Config, paths []string, faults *faults, log
 		}
 	}()
 	g.engines = newEngines(c.Knobs, faults, g.pool, log)
-	disks := opener{engines: g.engines, options: local.Options{Log: log, MetaCache: g.cache, FullPercent: fullPercent}}
+	disks := opener{engines: g.engines, options: local.Options{
+		Log: log, MetaCache: g.cache, FullPercent: fullPercent, FDCacheOn: c.Knobs.fdCache,
+	}}
 	if err := g.prepare(ctx, disks, paths); err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ type knobs struct {
 func newKnobs() *knobs {
 	k := &knobs{
 		engines: hybrid.NewKnobs(),
-		fdCache: knob.NewBool("io-uring-fd-cache", true, "keep files open between reads, up to 512 per disk; off opens one for every read of a shard"),
+		fdCache: knob.NewBool("io-uring-fd-cache", true, "keep shards open between reads, up to 512 per disk; off opens a shard for every object that is read"),
 	}
 	for _, each := range append(k.engines.All(), k.fdCache) {
 		if err := k.set.Add(each); err != nil {
