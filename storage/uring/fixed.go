@@ -109,6 +109,7 @@ type fixedPart struct {
 	place      uint16
 	start, end uintptr
 	region     *region
+	counted    bool // among the reads into registered memory
 }
 
 // covers reports whether n bytes from at on lie within.

@@ -215,7 +215,8 @@ func (s *shard) pushRead(it item, e *entry) bool {
 	if !s.ring.Push(sqe) {
 		return false
 	}
-	if sqe.Opcode == ring.OpReadFixed {
+	if sqe.Opcode == ring.OpReadFixed && !e.fixed.counted {
+		e.fixed.counted = true
 		s.lane.counts.add(func(c *ShardStats) { c.Fixed++ })
 	}
 	e.asked, e.inKernel, e.unseen = n, true, true
