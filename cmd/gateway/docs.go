@@ -91,6 +91,6 @@ Every change is a line in the log, at any log level, with ` + "`\"audit\":\"knob
 
 ` + "```sh" + `
 curl --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" --aws-sigv4 aws:amz:us-east-1:s3 \
-  -X PUT -d on http://127.0.0.1:9000/-/admin/v1/knobs/io-uring-read-enable
+  -H x-amz-content-sha256:UNSIGNED-PAYLOAD -X PUT -d on http://127.0.0.1:9000/-/admin/v1/knobs/io-uring-read-enable
 ` + "```" + `
 `

@@ -62,7 +62,7 @@ func (e *engines) make(path string) (*hybrid.Backend, error) {
 	}
 	b, err := hybrid.New(hybrid.Options{
 		Base: base, Dir: path, Pool: e.pool, Knobs: e.knobs.engines, Rings: e.faults.rings(path),
-		Log: e.log.With().Str("disk", path).Logger(),
+		Log: e.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("disk %s: read engine: %w", path, err)
