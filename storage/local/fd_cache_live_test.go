@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -284,4 +285,52 @@ func TestRemoveForgetsOneShard(t *testing.T) {
 	if n := other.opensOf(func() { checkShard(t, other.disk, id, 100) }); n != 0 {
 		t.Error("another disk's shard was forgotten")
 	}
+}
+
+// fusedContext ends when it was asked for the nth time.
+type fusedContext struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (c *fusedContext) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestOpenGivenUpLeavesNothing ends an open at every point where it looks: no
+// descriptor stays, and no entry.
+func TestOpenGivenUpLeavesNothing(t *testing.T) {
+	r, _ := replaceableRig(t)
+	id := shardID(1, 0)
+	if err := writeShard(t, r.disk, id, 3000*blockSize); err != nil { // a trailer of several reads
+		t.Fatal(err)
+	}
+	descriptors := func() int {
+		return len(must[[]os.DirEntry](t)(os.ReadDir("/proc/self/fd")))
+	}
+	before := descriptors()
+	for n := range int64(100) {
+		ctx := &fusedContext{Context: t.Context()}
+		ctx.left.Store(n)
+		rd, err := r.disk.OpenShard(ctx, id)
+		if err == nil {
+			if n < 3 {
+				t.Errorf("opened, having looked %d times", n)
+			}
+			if err := rd.Close(); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		if !errors.Is(err, context.Canceled) || errors.Is(err, storage.ErrFailed) || errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("given up after %d looks: %v", n, err)
+		}
+		if now := descriptors(); now != before || r.disk.CachedShards() != 0 {
+			t.Errorf("given up after %d looks: %d descriptors before, %d after; %d cached", n, before, now, r.disk.CachedShards())
+		}
+	}
+	t.Error("it never opens")
 }
