@@ -98,13 +98,13 @@ type Summary struct {
 
 // Medians are the figures that summaries compare.
 type Medians struct {
-	IOPS, MBps, P50, P99, P999, CPU, Device, Threads float64 // times in µs
+	IOPS, MBps, P50, P99, P999, P9999, CPU, Device, Threads float64 // times in µs
 }
 
 func figures(r Row) Medians {
 	return Medians{
 		IOPS: r.IOPS(), MBps: r.MBps(),
-		P50: us(r.Timing.P50), P99: us(r.Timing.P99), P999: us(r.Timing.P999), CPU: us(r.CPUPerOp()),
+		P50: us(r.Timing.P50), P99: us(r.Timing.P99), P999: us(r.Timing.P999), P9999: us(r.Timing.P9999), CPU: us(r.CPUPerOp()),
 		Device: float64(r.Cost.DeviceBytes), Threads: float64(r.Cost.Threads),
 	}
 }
@@ -113,7 +113,7 @@ func us[T ~int64](d T) float64 { return float64(d) / 1e3 }
 
 // fields lists the figures for arithmetic on all of them.
 func (m *Medians) fields() []*float64 {
-	return []*float64{&m.IOPS, &m.MBps, &m.P50, &m.P99, &m.P999, &m.CPU, &m.Device, &m.Threads}
+	return []*float64{&m.IOPS, &m.MBps, &m.P50, &m.P99, &m.P999, &m.P9999, &m.CPU, &m.Device, &m.Threads}
 }
 
 // Summarize groups rows by load and engine, in the order of their first rows in
@@ -219,11 +219,11 @@ func WriteSummary(w io.Writer, list []Summary) error {
 			load = s.Load
 			_, _ = fmt.Fprintf(t, "\n%s, %d B reads, c=%d, depth %d, %d ops, %d runs\n",
 				load.Access, load.ReadSize, load.Concurrency, load.Depth, load.Ops, s.Runs)
-			_, _ = fmt.Fprintln(t, "engine\tIOPS\tx\tMB/s\tp50 us\tp99 us\tx\tp999 us\tx\tCPU us/op\tx\tdevice MB\tthreads\t")
+			_, _ = fmt.Fprintln(t, "engine\tIOPS\tx\tMB/s\tp50 us\tp99 us\tx\tp999 us\tx\tp9999 us\tx\tCPU us/op\tx\tdevice MB\tthreads\t")
 		}
 		m, r := s.Median, s.Ratio
-		_, _ = fmt.Fprintf(t, "%s\t%.0f\t%.2f\t%.0f\t%.1f\t%.1f\t%.2f\t%.1f\t%.2f\t%.2f\t%.2f\t%.0f\t%.0f\t\n",
-			s.Engine.Label(), m.IOPS, r.IOPS, m.MBps, m.P50, m.P99, r.P99, m.P999, r.P999, m.CPU, r.CPU, m.Device/1e6, m.Threads)
+		_, _ = fmt.Fprintf(t, "%s\t%.0f\t%.2f\t%.0f\t%.1f\t%.1f\t%.2f\t%.1f\t%.2f\t%.1f\t%.2f\t%.2f\t%.2f\t%.0f\t%.0f\t\n",
+			s.Engine.Label(), m.IOPS, r.IOPS, m.MBps, m.P50, m.P99, r.P99, m.P999, r.P999, m.P9999, r.P9999, m.CPU, r.CPU, m.Device/1e6, m.Threads)
 	}
 	if err := t.Flush(); err != nil { // it keeps the error of earlier writes
 		return fmt.Errorf("write summary: %w", err)

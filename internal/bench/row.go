@@ -24,7 +24,7 @@ type Timing struct {
 	// Latencies are from one read's end to the next one's in the same
 	// goroutine, so that time which a goroutine spends waiting for a processor
 	// counts. With a depth, from submission to the end.
-	P50, P99, P999, Max time.Duration
+	P50, P99, P999, P9999, Max time.Duration
 }
 
 // Cost of a leg's reads.
@@ -103,6 +103,7 @@ func columns() []column {
 		{"small_pages", eng(func(e Engine) string { return strconv.FormatBool(e.SmallPages) })},
 		{"seed", load(func(l Load) string { return strconv.FormatUint(l.Seed, 10) })},
 		{"fallbacks", func(r Row) string { return count(r.Counts.Fallbacks) }},
+		{"p9999_us", func(r Row) string { return micros(r.Timing.P9999) }},
 		{"procs", func(r Row) string { return strconv.Itoa(r.Leg.Procs) }},
 	}
 }

@@ -88,7 +88,8 @@ func (r *runner) measure(ctx context.Context, fd int, row *Row) (err error) {
 	row.Cost.CPU, row.Cost.DeviceBytes = after.cpu-before.cpu, after.device-before.device
 	row.Timing = Timing{
 		Elapsed: elapsed,
-		P50:     times.quantile(0.5), P99: times.quantile(0.99), P999: times.quantile(0.999), Max: times.most,
+		P50:     times.quantile(0.5), P99: times.quantile(0.99), P999: times.quantile(0.999), P9999: times.quantile(0.9999),
+		Max: times.most,
 	}
 	return errors.Join(err, usageErr, threadErr, memoryErr, residentErr)
 }
