@@ -34,14 +34,14 @@ func legs() []leg {
 	mode := func(m string) []string { return append([]string{"RINGFENCE_IO_URING_BUFFER_MODE=" + m}, ringsOnly...) }
 	return []leg{
 		{name: "std", after: wantNoRings},
-		{name: "hybrid", environ: []string{ringsOn}, ready: ringTier},
+		{name: "hybrid", environ: []string{ringsOn, reclaimOn, reclaimSoon}, ready: ringTier, after: wantRings},
 		{name: "rings only", environ: ringsOnly, ready: ringTier, after: wantRings},
 		{name: "rings and O_DIRECT", environ: append([]string{"RINGFENCE_O_DIRECT_READ_ENABLE=on", "RINGFENCE_O_DIRECT_READ_THRESHOLD=4096"}, ringsOnly...),
-			ready: ringTier, after: wantRings},
+			ready: ringTier, after: wantDirect},
 		{name: "non-fixed", environ: mode("non-fixed"), ready: ringTier, after: wantRings},
-		{name: "legacy", environ: mode("legacy"), ready: ringTier, after: wantRings},
-		{name: "dynamic", environ: mode("dynamic"), ready: ringTier, after: wantRings},
-		{name: "static", environ: mode("static"), ready: ringTier, after: wantRings},
+		{name: "legacy", environ: mode("legacy"), ready: ringTier, after: wantFixed},
+		{name: "dynamic", environ: mode("dynamic"), ready: ringTier, after: wantFixed},
+		{name: "static", environ: mode("static"), ready: ringTier, after: wantFixed},
 		{name: "shadow", environ: append([]string{"RINGFENCE_IO_URING_SHADOW_SHARE=1"}, ringsOnly...), ready: ringTier, after: wantCompared},
 		{name: "one disk latched", environ: append([]string{"RINGFENCE_IO_URING_SHADOW_SHARE=1"}, ringsOnly...), faulty: true, ready: latchOne, after: wantRings},
 		{name: "blocked", environ: ringsOnly, confine: confineRefuse, ready: stdTier, after: wantNoRings},
@@ -63,6 +63,32 @@ func stdTier(t *testing.T, s *identity) {
 func wantRings(t *testing.T, s *identity) {
 	if sum := conserve(t, s.g.metrics(t)); sum.submitted == 0 {
 		t.Error("no ring read anything")
+	}
+}
+
+// wantFixed wants reads into registered memory, where some could be registered.
+func wantFixed(t *testing.T, s *identity) {
+	wantRings(t, s)
+	page := s.g.metrics(t)
+	registered, fixed := total(page, "ringfence_uring_registered_bytes"), total(page, "ringfence_uring_fixed_reads_total")
+	t.Logf("%v bytes are registered, %v reads went into them", registered, fixed)
+	if registered > 0 && fixed == 0 {
+		t.Errorf("%v bytes are registered, and no read goes into them", registered)
+	}
+	if registered == 0 {
+		for disk, e := range s.g.target().engines(t) {
+			if e.Mode != "non-fixed" {
+				t.Errorf("%s: mode %s, and nothing is registered", disk, e.Mode)
+			}
+		}
+	}
+}
+
+// wantDirect wants reads past the page cache.
+func wantDirect(t *testing.T, s *identity) {
+	wantRings(t, s)
+	if n := total(s.g.metrics(t), "ringfence_disk_reads_total", `tier="ring_direct"`); n == 0 {
+		t.Error("no ring read past the page cache")
 	}
 }
 

@@ -22,11 +22,14 @@ const (
 	confineKill     = "kill"   // the process, so that not one call goes unseen
 )
 
-// Variables that switch rings on, and the inline tier off, so that what is in
-// the page cache is read by rings as well.
+// Variables that switch rings on, and see to it that they get something to read
+// although all of it was just written.
 const (
 	ringsOn   = "RINGFENCE_IO_URING_READ_ENABLE=true"
 	inlineOff = "RINGFENCE_IO_URING_INLINE=off"
+	// What was read has to be read again: both are needed.
+	reclaimOn   = "RINGFENCE_PAGE_CACHE_RECLAIM_ENABLE=on"
+	reclaimSoon = "RINGFENCE_PAGE_CACHE_RECLAIM_THRESHOLD=4096"
 )
 
 // needRings skips where the kernel makes no rings; it fails if they are

@@ -85,26 +85,32 @@ func TestStalledDisk(t *testing.T) {
 	s.order(t, "stall "+disk+"\n")
 	stalled := time.Now()
 	var took []time.Duration
-	queued := 0.0
+	queued, held := 0.0, 0.0
 	for time.Since(stalled) < 5*time.Second {
 		for key, want := range objects {
 			took = append(took, firstByte(t, tg, bucket, key, want))
 			if len(took)%4 == 0 {
 				page := s.metrics(t)
 				conserve(t, page)
-				for _, other := range s.disks {
-					if other != disk {
-						queued = max(queued, total(page, "ringfence_uring_oldest_seconds", `disk="`+other+`"`))
+				for _, each := range s.disks {
+					oldest := total(page, "ringfence_uring_oldest_seconds", `disk="`+each+`"`)
+					if each == disk {
+						held = max(held, oldest)
+					} else {
+						queued = max(queued, oldest)
 					}
 				}
 			}
 		}
 	}
 	slices.Sort(took)
-	t.Logf("%d downloads beside a disk that stalls: first byte after %v (median), %v (at most); oldest read of other disks %.3f s",
-		len(took), took[len(took)/2], took[len(took)-1], queued)
+	t.Logf("%d downloads beside a disk that stalls: first byte after %v (median), %v (at most); oldest read of the disk %.3f s, of others %.3f s",
+		len(took), took[len(took)/2], took[len(took)-1], held, queued)
 	if median := took[len(took)/2]; median >= 300*time.Millisecond {
 		t.Errorf("the median first byte took %v", median)
+	}
+	if held < 3 {
+		t.Errorf("the oldest read of the disk was %.1f s old: it did not stall", held)
 	}
 	if queued > 1 {
 		t.Errorf("a read waited %.1f s on a disk that is well", queued)

@@ -25,7 +25,7 @@ func (g *gateway) threads(t *testing.T) (threads, descriptors int) {
 	return threads, descriptors
 }
 
-// turnAll gives ten knobs values by chance.
+// turnAll gives all knobs values by chance.
 func turnAll(t *testing.T, tg target, rng *rand.Rand) {
 	t.Helper()
 	for _, k := range []struct {
@@ -41,6 +41,7 @@ func turnAll(t *testing.T, tg target, rng *rand.Rand) {
 		{"o-direct-read-threshold", []string{"4KiB", "4MiB"}},
 		{"io-uring-shadow-share", []string{"0", "1", "0.1"}},
 		{"io-uring-fd-cache", []string{"on", "off"}},
+		{"page-cache-reclaim-enable", []string{"on", "off"}},
 		{"page-cache-reclaim-threshold", []string{"4KiB", "4MiB"}},
 	} {
 		tg.turn(t, k.name, k.values[rng.IntN(len(k.values))])
@@ -82,7 +83,7 @@ func TestTogglesUnderLoad(t *testing.T) {
 	for c := range 6 {
 		clients.Go(func() { serve(ctx, t, tg, bucket, objects, rand.New(rand.NewPCG(uint64(c), 6)), &served) })
 	}
-	for turns := 0; turns < 100 && !t.Failed(); turns += 10 {
+	for turns := 0; turns < 100 && !t.Failed(); turns += 11 {
 		since := served.Load()
 		turnAll(t, tg, rng)
 		conserve(t, g.metrics(t))
