@@ -241,7 +241,7 @@ func stormCaller(t *testing.T, d *Driver, pool *storage.Pool, f *file, data []by
 	}
 }
 
-var claims = flag.Int("claims", 20000, "races of a cancellation with a completion")
+var claims = flag.Int("claims", 10_000, "races of a cancellation with a completion")
 
 // TestClaimIsExclusive lets a caller leave at the moment of completion, over and
 // over: one of the two has the outcome, and the buffer goes home once.

@@ -102,12 +102,7 @@ func (s *shard) completeRead(slot int, e *entry, res int32) {
 		if res < 0 {
 			e.retries++
 		}
-		// The kernel has let go: if nobody wants it any more, it ends here.
-		if e.doomed || e.op.state.Load() == opAbandoned {
-			s.endRead(slot, unix.ECANCELED)
-			return
-		}
-		s.backlog.push(item{slot: slot})
+		s.backlog.push(item{slot: slot}) // where it ends if nobody wants it any more
 	}
 }
 

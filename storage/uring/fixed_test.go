@@ -194,7 +194,7 @@ func TestDynamicTableFollowsThePool(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, script := scripted(t, Options{Pool: pool, Mode: ModeDynamic, Shards: 2})
-	rounds := 8
+	rounds := 3
 	for range rounds {
 		var wg sync.WaitGroup
 		for c := range uint64(8) {
