@@ -77,7 +77,7 @@ func reasonOf(err error) reason {
 
 // without counts a read that finds no driver.
 func (c *counts) without(l *latches) {
-	if _, on := l.on(LatchProbe, LatchActive, LatchShadow); on {
+	if l.rings.Load() {
 		c.fallbacks[reasonLatched].Add(1)
 	} else {
 		c.fallbacks[reasonStarting].Add(1)

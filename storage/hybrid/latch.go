@@ -3,6 +3,7 @@ package hybrid
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,6 +37,13 @@ type Latch struct {
 type latches struct {
 	mu    sync.Mutex
 	state [5]Latch // by the order of latchKinds; protected by mu
+
+	rings atomic.Bool // one of those that keep all reads off the rings is on
+}
+
+// noteLocked keeps what reads ask for where they need no lock.
+func (l *latches) noteLocked() {
+	l.rings.Store(l.ofLocked(LatchProbe).On || l.ofLocked(LatchActive).On || l.ofLocked(LatchShadow).On)
 }
 
 // trip switches a latch on, and reports whether it was off: whoever did so
@@ -49,6 +57,7 @@ func (l *latches) trip(kind, reason string, now time.Time) bool {
 	}
 	s.On, s.Since, s.Reason = true, now, reason
 	s.Trips++
+	l.noteLocked()
 	return true
 }
 
@@ -62,6 +71,7 @@ func (l *latches) reset(kinds ...string) bool {
 		was = was || s.On
 		s.On, s.Since, s.Reason = false, time.Time{}, ""
 	}
+	l.noteLocked()
 	return was
 }
 

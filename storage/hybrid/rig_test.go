@@ -27,7 +27,6 @@ type fake struct {
 
 	mu      sync.Mutex
 	stats   uring.ShardStats // protected by mu, as are those below
-	reads   int
 	retired bool
 }
 
@@ -42,7 +41,6 @@ func (d *fake) Read(ctx context.Context, r uring.Request) (n int, err error) {
 	}
 	d.stats.Submitted++
 	d.stats.InFlight++
-	d.reads++
 	d.mu.Unlock()
 	defer func() {
 		d.mu.Lock()
@@ -87,12 +85,6 @@ func (d *fake) Retire(context.Context) (uring.Stats, error) {
 	d.retired = true
 	d.mu.Unlock()
 	return d.Stats(), nil
-}
-
-func (d *fake) count() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.reads
 }
 
 // rig is a Backend on a folder, run, with the reference beside it.

@@ -89,6 +89,9 @@ func (b *Backend) Status() Status {
 		if why != "" {
 			s.Reason += "; not as set: " + why
 		}
+		if s.Hung > 0 {
+			s.Reason += fmt.Sprintf("; the disk does not answer reads for %s", s.Hung.Round(time.Millisecond))
+		}
 	}
 	return s
 }

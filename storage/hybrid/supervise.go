@@ -16,15 +16,19 @@ const (
 	wellAfter  = time.Minute     // of serving, from when on former failures don't count
 
 	retiringMax = 4 // drivers that end in the background; one more has to wait
-	// retireFor bounds how long a driver may take to finish what it accepted.
-	// Then it drains, which is bounded as well.
+	// retireFor bounds how long a driver may take to finish what it accepted,
+	// and closeFor how long at the end of everything. Then it drains, which is
+	// bounded as well.
 	retireFor = 10 * time.Second
+	closeFor  = 2 * time.Second
 
 	turnServing = 200 * time.Millisecond // between two looks at a driver
 	turnIdle    = time.Second            // for knobs that nobody told of
 )
 
-// supervisor starts, replaces and ends drivers. It is one goroutine's.
+// supervisor starts, replaces and ends drivers. It is one goroutine's. Those it
+// starts wait for hardware and for each other, so they are none of the Env's: a
+// simulation has no rings to run.
 type supervisor struct {
 	b       *Backend
 	current *serving // the driver that serves, or that a latch took out
@@ -35,6 +39,7 @@ type supervisor struct {
 	failures   int
 	retry      time.Time // no attempt before
 
+	patience time.Duration // with a driver that is retired
 	retiring int
 	retired  chan struct{} // one token per driver that ended; room for all
 	tasks    sync.WaitGroup
@@ -50,12 +55,8 @@ func (b *Backend) Run(ctx context.Context) {
 		return
 	}
 	defer done()
-	s := &supervisor{b: b, retired: make(chan struct{}, retiringMax+2)}
-	s.tasks.Add(1)
-	b.opts.Env.Go(func() {
-		defer s.tasks.Done()
-		b.work(ctx)
-	})
+	s := &supervisor{b: b, patience: retireFor, retired: make(chan struct{}, retiringMax+2)}
+	s.tasks.Go(func() { b.work(ctx) })
 	for ctx.Err() == nil {
 		changed := b.knobs.changes.wait()
 		next := s.turn(ctx)
@@ -70,6 +71,7 @@ func (b *Backend) Run(ctx context.Context) {
 		}
 		stop()
 	}
+	s.patience = closeFor
 	s.out(ctx, "closed")
 	for s.retiring > 0 {
 		<-s.retired
@@ -150,6 +152,8 @@ func (s *supervisor) inspect(ctx context.Context, now time.Time) {
 	if now.Sub(s.current.since) > wellAfter {
 		s.failures = 0
 	}
+	// A reader of the driver before may have come late to say so.
+	b.latches.reset(LatchProbe, LatchActive)
 	total := b.rings.total()
 	switch after := b.knobs.HungAfter.Load(); {
 	case !s.watch.look(total, now, after):
@@ -262,9 +266,9 @@ func (s *supervisor) later(now time.Time) {
 // for it.
 func (s *supervisor) retire(ctx context.Context, old *serving) {
 	b := s.b
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retireFor)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience)
 	s.retiring++
-	b.opts.Env.Go(func() {
+	s.tasks.Go(func() {
 		defer cancel()
 		if _, err := old.driver.Retire(ctx); err != nil {
 			b.opts.Log.Warn().Str("disk", b.opts.Dir).Err(err).Msg("end rings")
