@@ -42,7 +42,7 @@ func (b *Backend) file(fd int, name string) *file {
 	return f
 }
 
-// begin admits a call that uses the descriptor; Release ends it.
+// begin admits a call that uses the descriptor; finish ends it.
 func (f *file) begin(ctx context.Context, op string) error {
 	if err := ctx.Err(); err != nil {
 		return f.backend.wrap(op, f.name, err)
@@ -50,9 +50,9 @@ func (f *file) begin(ctx context.Context, op string) error {
 	return f.backend.wrap(op, f.name, f.Acquire())
 }
 
-// end releases the descriptor and adds what closing it said, if this was the
-// last use.
-func (f *file) end(op string, err error) error {
+// finish releases the descriptor and adds what closing it said, if this was
+// the last use.
+func (f *file) finish(op string, err error) error {
 	if closed := f.Release(); err == nil {
 		err = closed
 	}
@@ -77,11 +77,11 @@ func (f *file) WriteAt(ctx context.Context, p []byte, off int64) error {
 			err = io.ErrShortWrite
 		}
 		if err != nil {
-			return f.end(op, err)
+			return f.finish(op, err)
 		}
 		p, off = p[n:], off+int64(n)
 	}
-	return f.end(op, nil)
+	return f.finish(op, nil)
 }
 
 // Sync implements storage.File.
@@ -93,13 +93,13 @@ func (f *file) Sync(ctx context.Context) error {
 	f.syncing.Lock()
 	defer f.syncing.Unlock()
 	if f.syncErr != nil {
-		return f.end(op, fmt.Errorf("an earlier sync failed: %w", f.syncErr))
+		return f.finish(op, fmt.Errorf("an earlier sync failed: %w", f.syncErr))
 	}
 	if err := f.trim(); err != nil {
-		return f.end(op, err)
+		return f.finish(op, err)
 	}
 	f.syncErr = syncFailed(retry(func() error { return f.backend.syncFile(f.fd) }))
-	return f.end(op, f.syncErr)
+	return f.finish(op, f.syncErr)
 }
 
 // trim gives back what was preallocated past the end.
@@ -130,7 +130,7 @@ func (f *file) Size() (int64, error) {
 	}
 	var st unix.Stat_t
 	err := unix.Fstat(f.fd, &st)
-	return st.Size, f.end(op, err)
+	return st.Size, f.finish(op, err)
 }
 
 // Close implements storage.File. Reads that were abandoned keep their

@@ -11,47 +11,66 @@ import (
 
 // handle is a descriptor that closes when its last user is done: its number
 // must not be reused while a system call that was given it still runs.
+//
+// Users are counted in lanes, for many processors read from one file: each adds
+// to a lane and takes away from the same one, so that no lane ever shows fewer
+// users than it has. Once closed is set nobody joins for good any more, and
+// whoever leaves looks at all lanes: the last one to leave finds them empty.
 type handle struct {
 	fd     int
-	refs   atomic.Int64 // far below zero once the descriptor is closed
-	closed atomic.Bool
+	closed atomic.Bool // to new users
+	ended  atomic.Bool // the descriptor was closed
+	users  [handleLanes]lane
 	gone   chan struct{} // closed with the descriptor; may be nil
 }
 
+const handleLanes = 8
+
 var _ storage.Descriptor = (*handle)(nil)
 
-// refsGone is added when the descriptor is closed: no number of late users
-// makes up for it.
-const refsGone = -1 << 60
-
-func (h *handle) init(fd int) {
-	h.fd = fd
-	h.refs.Store(1)
-}
+func (h *handle) init(fd int) { h.fd = fd }
 
 // FD implements storage.Descriptor.
 func (h *handle) FD() int { return h.fd }
 
-// Acquire implements storage.Descriptor: it must be paired with Release when
-// it returns nil. It adds first and looks then, which many readers of one file
-// do faster than a compare and swap.
-func (h *handle) Acquire() error {
-	if h.refs.Add(1) <= 0 {
-		h.refs.Add(-1)
-		return os.ErrClosed
-	}
+// Acquire implements storage.Descriptor.
+func (h *handle) Acquire() error { return h.join(0) }
+
+// Release implements storage.Descriptor.
+func (h *handle) Release() error { return h.leave(0) }
+
+// join must be paired with leave of the same lane when it returns nil.
+func (h *handle) join(lane uint32) error {
+	h.users[lane%handleLanes].Add(1)
 	if h.closed.Load() {
-		// Whoever is last closes; what that says is of no interest here.
-		_ = h.Release()
+		// What closing says, if this is the last to leave, is of no interest
+		// to one who came too late.
+		_ = h.leave(lane)
 		return os.ErrClosed
 	}
 	return nil
 }
 
-// Release implements storage.Descriptor.
-func (h *handle) Release() error {
-	if h.refs.Add(-1) != 0 || !h.refs.CompareAndSwap(0, refsGone) {
-		// Others use it, or one that came too late and will release it.
+// leave gives what closing said, if this was the last user.
+func (h *handle) leave(lane uint32) error {
+	h.users[lane%handleLanes].Add(-1)
+	if !h.closed.Load() {
+		return nil
+	}
+	return h.end()
+}
+
+// close ends the handle for new users.
+func (h *handle) close() error {
+	if h.closed.Swap(true) {
+		return os.ErrClosed
+	}
+	return h.end()
+}
+
+// end closes the descriptor if nobody uses it.
+func (h *handle) end() error {
+	if h.count() > 0 || h.ended.Swap(true) {
 		return nil
 	}
 	// Never retried: on Linux the descriptor is gone even after EINTR.
@@ -62,10 +81,10 @@ func (h *handle) Release() error {
 	return err
 }
 
-// close ends the handle for new users.
-func (h *handle) close() error {
-	if h.closed.Swap(true) {
-		return os.ErrClosed
+// count is how many users there are, at least if some come or leave meanwhile.
+func (h *handle) count() (n int64) {
+	for i := range h.users {
+		n += h.users[i].Load()
 	}
-	return h.Release()
+	return n
 }

@@ -184,7 +184,7 @@ func TestQueuedReadNeverRuns(t *testing.T) {
 	}
 	cancel()
 	// The queue is empty when nothing but the running read uses the file.
-	waitFor(t, func() bool { return r.file.(*file).refs.Load() == 2 })
+	waitFor(t, func() bool { return r.file.(*file).count() == 1 })
 	free()
 	wg.Wait()
 	if err := r.Close(); err != nil { // waits for whatever runs
@@ -218,8 +218,8 @@ func TestLateSlotIsGivenBack(t *testing.T) {
 			t.Fatalf("%d bytes, %v", n, err)
 		}
 	}
-	if len(r.slots) != 0 || f.refs.Load() != 1 {
-		t.Errorf("%d slots taken, %d references", len(r.slots), f.refs.Load())
+	if len(r.slots) != 0 || f.count() != 0 {
+		t.Errorf("%d slots taken, %d users", len(r.slots), f.count())
 	}
 }
 
@@ -382,7 +382,7 @@ func TestInlineReadsTakeTurns(t *testing.T) {
 		t.Skip("the file system has no RWF_NOWAIT")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const size, readers, reads = 64 << 10, 3, 400
+	const size, readers, reads = 64 << 10, 3, 1600
 	var turns []int // who read, in order; one processor, but preemption at any point
 	var mu sync.Mutex
 	var wg sync.WaitGroup

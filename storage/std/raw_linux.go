@@ -26,17 +26,21 @@ func (f *file) ReadInline(bufs []*storage.Buf, off int64) (n int, done bool, err
 	if off < 0 {
 		return 0, true, f.Wrap(offsetError(off))
 	}
-	if err := f.Acquire(); err != nil {
+	v := vecOf(bufs)
+	if err := f.join(v.lane); err != nil {
+		v.free()
 		return 0, true, f.Wrap(err)
 	}
-	v := vecOf(bufs)
 	n, done, err = f.readInline(v, off)
-	if err = f.end("read", err); done && err == nil {
+	if left := f.leave(v.lane); err == nil {
+		err = left
+	}
+	if done && err == nil {
 		f.backend.servedInline(v, n)
 		return n, true, nil
 	}
 	v.free()
-	return n, done || err != nil, err
+	return n, done || err != nil, f.Wrap(err)
 }
 
 func offsetError(off int64) error { return fmt.Errorf("offset %d", off) }

@@ -83,6 +83,47 @@ func TestDescriptorOutlivesClose(t *testing.T) {
 	}
 }
 
+// TestDescriptorClosesOnce: however users come and go while the file is being
+// closed, the number is good for those who hold it and gone after the last.
+func TestDescriptorClosesOnce(t *testing.T) {
+	for range 300 {
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &handle{gone: make(chan struct{})} // closed twice, it panics
+		h.init(fd)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for h.Acquire() == nil {
+					if !isOpen(h.FD()) {
+						t.Error("closed under a user")
+					}
+					if err := h.Release(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		if err := h.close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		select {
+		case <-h.gone:
+		default:
+			t.Error("never closed")
+		}
+		if err := h.Acquire(); err != os.ErrClosed {
+			t.Errorf("acquire: %v", err)
+		}
+		if err := h.close(); err != os.ErrClosed {
+			t.Errorf("close: %v", err)
+		}
+	}
+}
+
 // TestDirectIsASecondDescriptor: the first one's flags stay as they are.
 func TestDirectIsASecondDescriptor(t *testing.T) {
 	r := newRig(t, t.TempDir(), Options{})
@@ -300,7 +341,7 @@ func TestReadInlineIsTheFirstPart(t *testing.T) {
 	}
 	f := r.raw(t)
 	size := int64(len(r.content))
-	read := func(off int64, sizes ...int) (n int, done bool, err error, got []byte) {
+	read := func(off int64, sizes ...int) (n int, done bool, got []byte, err error) {
 		var bufs []*storage.Buf
 		for _, size := range sizes {
 			bufs = append(bufs, r.buf(t, size))
@@ -310,44 +351,44 @@ func TestReadInlineIsTheFirstPart(t *testing.T) {
 			got = append(got, b.Bytes()...)
 			b.Release()
 		}
-		return n, done, err, got[:n]
+		return n, done, got[:n], err
 	}
 	before := r.Stats().Reads.Inline
-	n, done, err, got := read(5000, 100, 0, 3000)
+	n, done, got, err := read(5000, 100, 0, 3000)
 	if n != 3100 || !done || err != nil || !bytes.Equal(got, r.content[5000:8100]) {
 		t.Errorf("hit: %d bytes, done %t, %v", n, done, err)
 	}
-	n, done, err, _ = read(size-10, 100)
+	n, done, _, err = read(size-10, 100)
 	if n != 10 || !done || err != nil {
 		t.Errorf("end: %d bytes, done %t, %v", n, done, err)
 	}
 	if got := r.Stats().Reads.Inline - before; got != 2 {
 		t.Errorf("%d reads counted, want 2", got)
 	}
-	n, done, err, _ = read(-1, 100)
+	n, done, _, err = read(-1, 100)
 	if n != 0 || !done || err == nil || fmt.Sprint(err) != fmt.Sprint(readError(t, r, -1)) {
 		t.Errorf("offset -1: %d bytes, done %t, %v", n, done, err)
 	}
 	r.evict(t, 64<<10)
-	n, done, err, got = read(4096, 256<<10)
+	n, done, got, err = read(4096, 256<<10)
 	if err != nil || !bytes.Equal(got, r.content[4096:4096+n]) || done != (n == 256<<10) {
 		t.Errorf("prefix: %d bytes, done %t, %v", n, done, err)
 	}
 	t.Logf("of 256 KiB %d bytes were cached", n)
 	r.nowait.Store(false)
-	if n, done, err, _ := read(0, 100); n != 0 || done || err != nil {
+	if n, done, _, err := read(0, 100); n != 0 || done || err != nil {
 		t.Errorf("no nowait: %d bytes, done %t, %v", n, done, err)
 	}
 	r.nowait.Store(true)
 	r.readNow = func(int, []unix.Iovec, int64) (int, error) { return 0, unix.EIO }
-	n, done, err, _ = read(0, 100)
+	n, done, _, err = read(0, 100)
 	if n != 0 || !done || !errors.Is(err, storage.ErrFailed) || fmt.Sprint(err) != fmt.Sprint(f.Wrap(unix.EIO)) {
 		t.Errorf("EIO: %d bytes, done %t, %v", n, done, err)
 	}
 	if err := r.file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n, done, err, _ := read(0, 100); n != 0 || !done || !errors.Is(err, os.ErrClosed) {
+	if n, done, _, err := read(0, 100); n != 0 || !done || !errors.Is(err, os.ErrClosed) {
 		t.Errorf("closed: %d bytes, done %t, %v", n, done, err)
 	}
 }

@@ -16,14 +16,16 @@ import (
 // iovMax is the kernel's limit of buffers in one call.
 const iovMax = 1024
 
-// yieldBytes is how much a processor serves inline between two invitations to
-// the scheduler. Without them goroutines that only ever hit the page cache run
-// whole time slices of 10 ms, and one read in a few hundred waits for several
-// of them; with one per read, too many buffers rotate through the processor's
-// cache. Reads below yieldFrom don't count: thousands of them fit a slice, so
-// that an invitation would only make more of them wait.
+// A processor invites the scheduler after yieldBytes that it served inline, or
+// yieldReads reads if these are longer. Without, goroutines that only ever hit
+// the page cache run whole time slices of 10 ms, and one read in a few hundred
+// waits for several of them: the slice is a tenth of that now. More often, and
+// too many buffers rotate through the processor's cache. Reads below yieldFrom
+// don't count: thousands of them fit a slice, so that an invitation would only
+// make more of them wait.
 const (
-	yieldBytes = 512 << 10
+	yieldBytes = 3 << 20
+	yieldReads = 4
 	yieldFrom  = 32 << 10
 )
 
@@ -100,30 +102,41 @@ func (f *file) ReadVec(ctx context.Context, bufs []*storage.Buf, off int64) (int
 	if off < 0 {
 		return 0, f.backend.wrap(op, f.name, offsetError(off))
 	}
-	if err := f.begin(ctx, op); err != nil {
-		return 0, err
+	if err := ctx.Err(); err != nil {
+		return 0, f.backend.wrap(op, f.name, err)
 	}
 	b, v := f.backend, vecOf(bufs)
-	r := blockingRead{file: f, vec: v, off: off, reclaim: b.reclaimFrom(), direct: b.wantsDirect(v.left)}
+	if err := f.join(v.lane); err != nil {
+		v.free()
+		return 0, b.wrap(op, f.name, err)
+	}
+	r := blockingRead{file: f, vec: v, lane: v.lane, off: off, reclaim: b.reclaimFrom(), direct: b.wantsDirect(v.left)}
 	if !r.direct && f.attempts(v) {
 		n, done, err := f.readInline(v, off)
 		f.hits.Observe(done && b.nowait.Load())
 		if done {
-			if err == nil {
-				f.drop(off, n, r.reclaim)
-			}
-			err = f.end(op, err)
-			if err != nil {
-				v.free()
-				return n, err
-			}
-			b.servedInline(v, n)
-			return n, nil
+			return f.inlineDone(v, off, n, r.reclaim, err)
 		}
 		r.prefix = n
 	}
 	n, err := r.start(ctx, bufs)
 	return n, b.wrap(op, f.name, err)
+}
+
+// inlineDone ends a read that needed no more than the attempt.
+func (f *file) inlineDone(v *vec, off int64, n int, reclaim int64, err error) (int, error) {
+	if err == nil {
+		f.drop(off, n, reclaim)
+	}
+	if left := f.leave(v.lane); err == nil {
+		err = left
+	}
+	if err != nil {
+		v.free()
+		return n, f.Wrap(err)
+	}
+	f.backend.servedInline(v, n)
+	return n, nil
 }
 
 // attempts decides whether to try a read without waiting first. Where that
@@ -157,7 +170,7 @@ func (b *Backend) servedInline(v *vec, n int) {
 	if n >= yieldFrom {
 		v.served += n
 	}
-	yield := v.served >= yieldBytes
+	yield := v.served >= max(yieldBytes, yieldReads*n)
 	if yield {
 		v.served = 0
 	}
@@ -196,7 +209,8 @@ func (f *file) readInline(v *vec, off int64) (n int, done bool, err error) {
 // uses; n and err are set before done is closed.
 type blockingRead struct {
 	file    *file
-	vec     *vec // what is left to fill
+	vec     *vec   // what is left to fill
+	lane    uint32 // where it is a user of the file
 	bufs    []*storage.Buf
 	off     int64 // of the whole read
 	prefix  int   // bytes that were read already
@@ -241,7 +255,7 @@ func (r blockingRead) start(ctx context.Context, bufs []*storage.Buf) (int, erro
 // giveUp ends a read that never ran.
 func (r blockingRead) giveUp(ctx context.Context) (int, error) {
 	r.vec.free()
-	return r.prefix, errors.Join(ctx.Err(), r.file.Release())
+	return r.prefix, errors.Join(ctx.Err(), r.file.leave(r.lane))
 }
 
 func (r *blockingRead) run() {
@@ -257,7 +271,7 @@ func (r *blockingRead) run() {
 	for _, b := range r.bufs {
 		b.Release()
 	}
-	if err := r.file.Release(); r.err == nil {
+	if err := r.file.leave(r.lane); r.err == nil {
 		r.err = err
 	}
 	close(r.done)
