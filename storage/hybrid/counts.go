@@ -15,10 +15,10 @@ import (
 type counts struct {
 	ring, ringDirect atomic.Int64 // finished by a ring
 
-	attempts atomic.Int64 // inline, whatever came of them
-	hits     atomic.Int64 // of those: finished by the page cache
-	skipped  atomic.Int64 // inline attempts that were not worth it
-	refused  atomic.Int64 // failed at once: the disk does not answer
+	hits    atomic.Int64 // inline attempts that finished a read
+	misses  atomic.Int64 // that did not
+	skipped atomic.Int64 // that were not worth it
+	refused atomic.Int64 // reads that failed at once: the disk does not answer
 
 	fallbacks [reasons]atomic.Int64
 }

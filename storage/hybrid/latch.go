@@ -23,6 +23,15 @@ const (
 
 var latchKinds = []string{LatchProbe, LatchActive, LatchDirect, LatchShadow, LatchHung}
 
+// latchTexts are what the log says of them.
+var latchTexts = map[string]string{
+	LatchProbe:  "rings can't be used; reads go on without",
+	LatchActive: "rings may not be used any more; reads go on without",
+	LatchDirect: "rings don't read with O_DIRECT here; large reads go another way",
+	LatchShadow: "rings are not to be trusted; reads go on without until they are switched off and on",
+	LatchHung:   "the disk does not answer; its reads fail at once until it does",
+}
+
 // Latch is the state of one latch.
 type Latch struct {
 	Kind   string

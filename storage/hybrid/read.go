@@ -23,9 +23,8 @@ func (f *file) read(ctx context.Context, s *serving, bufs []*storage.Buf, off in
 	if first == stepBase || ctx.Err() != nil {
 		return f.RawFile.ReadVec(ctx, bufs, off)
 	}
-	now := b.opts.Env.Now
 	if b.hung.is() {
-		return f.readHung(ctx, s, first, bufs, off, now())
+		return f.readHung(ctx, s, first, bufs, off, b.opts.Env.Now())
 	}
 	switch first {
 	case stepBase, stepRing:
@@ -68,9 +67,9 @@ func (f *file) skips() bool {
 func (f *file) readInline(bufs []*storage.Buf, off int64) (n int, done bool, err error) {
 	b := f.backend
 	n, done, err = f.ReadInline(bufs, off)
-	b.count.attempts.Add(1)
 	f.guess.Observe(done)
 	if !done {
+		b.count.misses.Add(1)
 		return n, false, nil
 	}
 	if err != nil {
@@ -213,8 +212,7 @@ func (b *Backend) noDirect(state directState, err error) {
 // trip switches a latch on, says so once, and wakes the supervisor.
 func (b *Backend) trip(kind, reason string) {
 	if b.latches.trip(kind, reason, b.opts.Env.Now()) {
-		b.opts.Log.Warn().Str("disk", b.opts.Dir).Str("latch", kind).Str("reason", reason).
-			Msg("rings are not used as they were; reads go on without")
+		b.opts.Log.Warn().Str("disk", b.opts.Dir).Str("latch", kind).Str("reason", reason).Msg(latchTexts[kind])
 	}
 	b.wake()
 }

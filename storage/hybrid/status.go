@@ -54,6 +54,11 @@ type InlineStats struct {
 	Skipped  int64 // not made: they would have found nothing
 }
 
+func (c *counts) inline() InlineStats {
+	hits, misses := c.hits.Load(), c.misses.Load()
+	return InlineStats{Attempts: hits + misses, Hits: hits, Skipped: c.skipped.Load()}
+}
+
 func (s Status) String() string { return s.Tier + ": " + s.Reason }
 
 // Status looks at everything. It waits for nothing but short locks, but is not
@@ -63,7 +68,7 @@ func (b *Backend) Status() Status {
 	s := Status{
 		Tier: "std", Latches: b.latches.all(), Rings: b.rings.stats(serving),
 		Shadow: b.shadow.snapshot(), Fallbacks: make(map[string]int64, reasons),
-		Inline:  InlineStats{b.count.attempts.Load(), b.count.hits.Load(), b.count.skipped.Load()},
+		Inline:  b.count.inline(),
 		Refused: b.count.refused.Load(), Reads: b.Stats().Reads,
 	}
 	b.rings.mu.Lock()
