@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -310,4 +311,86 @@ func TestThreadOfAStuckShardStays(t *testing.T) {
 	if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid)); err != nil {
 		t.Errorf("thread: %v", err)
 	}
+}
+
+// hanging is a ring whose Enter hangs while it is told to.
+type hanging struct {
+	ring.Ring
+	gate func()
+}
+
+func (r *hanging) Enter(wait int, timeout time.Duration) error {
+	r.gate()
+	return r.Ring.Enter(wait, timeout)
+}
+
+// TestHangingThreadHoldsNobodyUp: callers and Close go home; memory and file
+// follow when the call returns.
+func TestHangingThreadHoldsNobodyUp(t *testing.T) {
+	needRing(t)
+	gate := make(chan struct{})
+	var hang atomic.Bool
+	pool := newPool(t, 8<<20)
+	d, err := Start(t.Context(), Options{Dir: t.TempDir(), DrainTimeout: 50 * time.Millisecond, Setup: func(o ring.Options) (ring.Ring, error) {
+		r, err := ring.New(o)
+		return &hanging{Ring: r, gate: func() {
+			if hang.Load() {
+				<-gate
+			}
+		}}, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := openFile(t, writeFile(t, content(4096)), 0)
+	hang.Store(true)
+	before := measure(t)
+	read := func() error {
+		b, err := pool.Get(4096)
+		if err != nil {
+			return err
+		}
+		defer b.Release()
+		_, err = d.ReadAt(t.Context(), f, b, 0)
+		return err
+	}
+	got := make(chan error, 2)
+	for range cap(got) {
+		go func() { got <- read() }()
+	}
+	b := getBuf(t, pool, 10)
+	o, err := d.TrySubmit(Request{File: f, Bufs: []*storage.Buf{b}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Release()
+	eventually(t, "all are in flight", func() bool { return d.Stats().Total().InFlight == 3 })
+	begin := time.Now()
+	if s, err := d.Retire(contextThatEnds(t)); err == nil || s.Total().InFlight != 3 || time.Since(begin) > 5*time.Second {
+		t.Errorf("after %v: %+v, %v", time.Since(begin), s.Total(), err)
+	}
+	for range cap(got) {
+		if err := <-got; !errors.Is(err, ErrClosed) {
+			t.Errorf("%v", err)
+		}
+	}
+	for range 2 {
+		if _, err := o.Wait(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("%v", err)
+		}
+	}
+	if pool.InUse() == 0 || f.refs.Load() == 1 {
+		t.Error("memory and file were given away")
+	}
+	close(gate)
+	eventually(t, "all is given back", func() bool {
+		return pool.InUse() == 0 && f.refs.Load() == 1 && d.Stats().Total().InFlight == 0 && measure(t).fds < before.fds
+	})
+	conserved(t, d.Stats())
+}
+
+func contextThatEnds(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
 }

@@ -19,9 +19,9 @@ func (s *shard) reap() {
 		}
 		s.complete(c)
 	}
-	if n := s.ring.Overflow(); n != s.overflow {
-		lost := n - s.overflow
-		s.overflow = n
+	if n := s.ring.Overflow(); n != s.refusals.overflow {
+		lost := n - s.refusals.overflow
+		s.refusals.overflow = n
 		s.lane.counts.add(func(c *ShardStats) { c.Overflow += int64(lost) })
 		s.d.opts.Log.Warn().Uint32("count", lost).Str("dir", s.d.opts.Dir).Int("shard", s.lane.index).Msg("completions of a ring found no room")
 	}

@@ -129,17 +129,12 @@ func (s *shard) giveUp() {
 	}
 	s.d.permits.writeOff(s)
 	stuck := 0
-	cause := fmt.Errorf("%w: %w", s.ending.cause, errStuck)
 	for i := range s.table.entries {
 		o := s.table.entries[i].op
 		if o == nil {
 			continue
 		}
 		stuck++
-		if o.state.Load() != opWaiting {
-			continue
-		}
-		o.cause = cause
 		if o.state.CompareAndSwap(opWaiting, opStranded) {
 			o.publish()
 		}
@@ -149,8 +144,6 @@ func (s *shard) giveUp() {
 		s.d.opts.Log.Error().Int("reads", stuck).Str("dir", s.d.opts.Dir).Int("shard", s.lane.index).Msg("reads don't end; their memory is kept for good")
 	}
 }
-
-var errStuck = errors.New("the read does not end")
 
 // finish gives the ring back. It reports false if the kernel may still use any
 // of it: then all of it must stay as it is, thread included.

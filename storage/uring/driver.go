@@ -151,8 +151,8 @@ func (d *Driver) Close(ctx context.Context) (Stats, error) {
 	if !d.closed.Swap(true) {
 		d.registry.close()
 	}
-	if n := s.Total().Leaked; n > 0 {
-		return s, fmt.Errorf("close ring driver: %d reads never ended", n)
+	if n := s.Total().InFlight; n > 0 {
+		return s, fmt.Errorf("close ring driver: %d reads don't end", n)
 	}
 	return s, nil
 }

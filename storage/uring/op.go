@@ -2,6 +2,7 @@ package uring
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -35,7 +36,6 @@ type Op struct {
 	count   int // operations: pieces that aren't empty
 	left    int // operations whose outcome is open; the shard's alone
 	since   int64
-	cause   error // why it was stranded
 
 	// The wait for permits; protected by permits.mu.
 	shard   *shard // granted
@@ -59,17 +59,26 @@ type piece struct {
 // the kernel asked to stop; the outcome is lost then, and so it is after Cancel
 // (ECANCELED). It may be called several times, concurrently.
 func (o *Op) Wait(ctx context.Context) (int, error) {
+	if o.shard == nil { // there was nothing to read
+		return 0, nil
+	}
 	select {
 	case <-o.done:
 		return o.result()
 	case <-ctx.Done():
+		if o.abandon() {
+			return 0, ctx.Err()
+		}
+	case <-o.shard.stuck:
+		o.state.CompareAndSwap(opWaiting, opStranded)
 	}
-	if o.abandon() {
-		return 0, ctx.Err()
+	if o.state.Load() == opDelivered { // at the same moment: we are about to be told
+		<-o.done
 	}
-	<-o.done // it was decided otherwise at the same moment
 	return o.result()
 }
+
+var errStranded = fmt.Errorf("%w: the read does not end", ErrClosed)
 
 // Cancel gives the outcome up, if there is none yet, and asks the kernel to
 // stop. The memory and the file stay in use until it has.
@@ -98,13 +107,13 @@ func (o *Op) publish() {
 	}
 }
 
-// result is valid after done.
+// result is valid after done, and for what was never delivered.
 func (o *Op) result() (int, error) {
 	switch o.state.Load() {
 	case opAbandoned:
 		return 0, unix.ECANCELED
 	case opStranded:
-		return 0, o.cause
+		return 0, errStranded
 	}
 	total := 0
 	for i := range o.pieces {
@@ -125,7 +134,7 @@ func (o *Op) reset() {
 	clear(o.pieces)
 	o.pieces = o.pieces[:0]
 	o.one[0] = nil
-	o.file, o.shard, o.refusal, o.cause = nil, nil, nil, nil
+	o.file, o.shard, o.refusal = nil, nil, nil
 	o.align, o.current, o.bytes, o.count, o.left = 0, false, 0, 0, 0
 	o.state.Store(opWaiting)
 }

@@ -154,8 +154,10 @@ func (p *permits) release(s *shard, ops int, bytes int64) {
 func (p *permits) writeOff(s *shard) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.room.off = true
-	p.out -= s.room.ops
+	if !s.room.off {
+		s.room.off = true
+		p.out -= s.room.ops
+	}
 	p.idleLocked()
 }
 

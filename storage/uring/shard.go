@@ -45,9 +45,9 @@ type shard struct {
 	fixed    fixedTable
 
 	refusals refusals
-	overflow uint32
 	ending   ending
 	exited   chan struct{} // closed when the goroutine has left the loop
+	stuck    chan struct{} // closed when it doesn't, for too long
 }
 
 // refusals are Enters that failed in a row.
@@ -55,10 +55,12 @@ type refusals struct {
 	errors int
 	busy   int
 	warned bool // once in a shard's life
+
+	overflow uint32 // completions without room that were counted
 }
 
 func newShard(l *lane) *shard {
-	s := &shard{lane: l, d: l.driver, exited: make(chan struct{})}
+	s := &shard{lane: l, d: l.driver, exited: make(chan struct{}), stuck: make(chan struct{})}
 	s.mail.counts = &l.counts
 	return s
 }

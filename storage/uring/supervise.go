@@ -60,6 +60,29 @@ func (l *lane) isStopped() bool {
 	return l.stopped
 }
 
+// stuckGrace is what a shard's goroutine may take beyond its drain.
+const stuckGrace = 500 * time.Millisecond
+
+// await waits for the end of a shard. When the driver closes that is bounded,
+// even if the thread hangs in a system call, as on a disk that hangs: then its
+// callers are told, and the rest happens when the call returns.
+func (l *lane) await(s *shard) {
+	select {
+	case <-s.exited:
+		return
+	case <-l.driver.stop:
+	}
+	late, stop := l.driver.opts.Env.After(l.driver.opts.DrainTimeout + stuckGrace)
+	defer stop()
+	select {
+	case <-s.exited:
+	case <-late:
+		close(s.stuck)
+		l.driver.permits.writeOff(s)
+		l.driver.opts.Log.Error().Str("dir", l.driver.opts.Dir).Int("shard", l.index).Msg("the thread of a ring hangs in the kernel")
+	}
+}
+
 // restartPause is what a lane waits before it starts a shard again; it doubles.
 const restartPause = 100 * time.Millisecond
 
@@ -69,7 +92,7 @@ func (l *lane) supervise(s *shard) {
 	ctx := stopContext{l.driver.stop}
 	for tries := 0; ; tries++ {
 		if s != nil {
-			<-s.exited // its drain is bounded
+			l.await(s)
 		}
 		if l.isStopped() {
 			return
