@@ -98,8 +98,16 @@ func (v variant) options(t testing.TB) rigOptions {
 }
 
 // TestBackendSuite runs the contract's suite over everything that may serve.
+// Where rings aren't required it leaves out what differs little.
 func TestBackendSuite(t *testing.T) {
 	for _, v := range variants() {
+		switch v.name {
+		case "off", "hybrid", "ring only", "direct", "static buffers", "shadow", "short reads":
+		default:
+			if !required("uring") {
+				continue
+			}
+		}
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
 			v.options(t) // skips
