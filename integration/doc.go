@@ -6,13 +6,21 @@
 // directories of their own, kill it, take its disks away, and compare what
 // comes back with what was acknowledged. The environment says how far to go:
 //
-//	RINGFENCE_TEST_REQUIRE   comma-separated: awscli, s3cmd, rclone, restic fail
-//	                         instead of skip when the tool is missing; large,
-//	                         memory, million, connections run what takes minutes
+//	RINGFENCE_TEST_REQUIRE   comma-separated: awscli, s3cmd, rclone, restic,
+//	                         strace, uring fail instead of skip when the tool is
+//	                         missing, or the kernel refuses io_uring; large,
+//	                         memory, million, connections, leaks, identity run
+//	                         what takes minutes
 //	RINGFENCE_TEST_KILLS     rounds of the kill test, 3
 //	RINGFENCE_TEST_SEED      seed of random load, random
 //	RINGFENCE_TEST_BUILD     flags of go build, such as "-race -tags=invariants"
 //	RINGFENCE_TEST_ENDPOINT  run only what needs nothing but the wire, against
 //	                         this gateway, with RINGFENCE_TEST_USER and
 //	                         RINGFENCE_TEST_PASSWORD
+//	RINGFENCE_TEST_LEGS      std=URL,uring=URL,blocked=URL: compare gateways that
+//	                         somebody else runs, with the same credentials
+//
+// Where a gateway has to be refused io_uring, or to die by it, the test binary
+// starts itself, tells the kernel so, and becomes the gateway. Disks get sick by
+// order in a binary that is built with fault seams for it.
 package integration
