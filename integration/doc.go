@@ -7,8 +7,9 @@
 // comes back with what was acknowledged. The environment says how far to go:
 //
 //	RINGFENCE_TEST_REQUIRE   comma-separated: awscli, s3cmd, rclone, restic,
-//	                         strace, uring fail instead of skip when the tool is
-//	                         missing, or the kernel refuses io_uring; large,
+//	                         strace, uring, ext4 fail instead of skip when the
+//	                         tool is missing, the kernel refuses io_uring, or
+//	                         temporary files are on another file system; large,
 //	                         memory, million, connections, leaks, identity run
 //	                         what takes minutes
 //	RINGFENCE_TEST_KILLS     rounds of the kill test, 3
