@@ -22,7 +22,7 @@ func TestContentIsAFunctionOfTheOffset(t *testing.T) {
 			if err := compare(part, off); err != nil {
 				t.Errorf("%d bytes at %d: %v", n, off, err)
 			}
-			for i := range part {
+			for i := 0; i < n; i += 1 + n/100 {
 				part[i] ^= 1
 				if compare(part, off) == nil {
 					t.Fatalf("%d bytes at %d: a flipped bit in byte %d is not seen", n, off, i)

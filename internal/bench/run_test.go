@@ -140,9 +140,9 @@ func flip(t *testing.T, path string, at int64) {
 }
 
 func TestLargeReadsUseSeveralBuffers(t *testing.T) {
-	f := benchFile(t, 16<<20)
+	f := benchFile(t, 3<<20)
 	for _, s := range plainStrategies() {
-		leg := Leg{File: f, Load: Load{ReadSize: 5<<20 + 4096, Concurrency: 2, Ops: 20}, Engine: Engine{Strategy: s, SmallPages: true}, Verify: true}
+		leg := Leg{File: f, Load: Load{ReadSize: 2<<20 + 4096, Concurrency: 2, Ops: 2}, Engine: Engine{Strategy: s, SmallPages: true}, Verify: true}
 		if _, err := Run(t.Context(), leg); err != nil {
 			t.Errorf("%s: %v", s, err)
 		}

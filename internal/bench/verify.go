@@ -59,8 +59,9 @@ const stale = 0xa5
 
 func (r *runner) verifyOne(ctx context.Context, set []*storage.Buf, off int64) error {
 	for _, b := range set {
-		for i := range b.Bytes() {
-			b.Bytes()[i] = stale
+		p := b.Bytes()
+		for i := range p {
+			p[i] = stale
 		}
 	}
 	if err := r.engine.read(ctx, set, off); err != nil {
