@@ -93,6 +93,7 @@ func TestRetireLetsReadsEnd(t *testing.T) {
 	// What does not end is not waited for longer than ctx says.
 	d = start(t, Options{})
 	ops, _ = blocked(t, d, pool, 1)
+	inKernel(t, d, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if s, err := d.Retire(ctx); err != nil || s.Total().InFlight != 0 {

@@ -211,27 +211,35 @@ func TestRestOfAShortReadGoesAtOnce(t *testing.T) {
 	}
 }
 
-// strange is a ring that gives completions twice, and others that nobody asked
+// strange is a ring that gives completions again after the next Enter, when
+// their place may be used anew, and before each one others that nobody asked
 // for.
 type strange struct {
 	ring.Ring
-	again []ring.CQE
-	rng   *rand.Rand
+	next, later []ring.CQE
+	rng         *rand.Rand
+}
+
+func (r *strange) Enter(wait int, timeout time.Duration) error {
+	err := r.Ring.Enter(wait, timeout)
+	r.next, r.later = append(r.next, r.later...), nil
+	return err
 }
 
 func (r *strange) Next() (ring.CQE, bool) {
-	if n := len(r.again); n > 0 {
-		c := r.again[n-1]
-		r.again = r.again[:n-1]
-		return c, true
-	}
-	c, ok := r.Ring.Next()
-	if ok {
+	if len(r.next) == 0 {
+		c, ok := r.Ring.Next()
+		if !ok {
+			return c, false
+		}
 		garbage := ring.CQE{UserData: r.rng.Uint64(), Res: 4096}
 		near := ring.CQE{UserData: c.UserData + 1<<slotBits, Res: 1}
-		r.again = append(r.again, c, garbage, near, c)
+		r.next = append(r.next, garbage, near, c, c)
+		r.later = append(r.later, c)
 	}
-	return c, ok
+	c := r.next[0]
+	r.next = r.next[1:]
+	return c, true
 }
 
 // TestStrangeCompletionsAreNobodys: only what is awaited counts.
@@ -256,5 +264,40 @@ func TestStrangeCompletionsAreNobodys(t *testing.T) {
 	eventually(t, "all ended", func() bool { return d.Stats().Total().InFlight == 0 })
 	if s := d.Stats().Total(); s.Delivered != 50 || s.Orphans != 4 || pool.InUse() != 0 {
 		t.Errorf("%+v, %d bytes in use", s, pool.InUse())
+	}
+}
+
+// TestCompletionsAlwaysHaveRoom, even when every read is cancelled at once while
+// the wake-up is under way: never is more of it than the queue holds.
+func TestCompletionsAlwaysHaveRoom(t *testing.T) {
+	pool := newPool(t, 8<<20)
+	script := &ringtest.Script{}
+	most, limit := 0, 0
+	script.Hook(ringtest.Hooks{
+		Enter: func(int, int, int) error {
+			c := script.Counts()
+			most = max(most, c.Pushed-c.Completed)
+			return nil
+		},
+		Info: func(_ int, i ring.Info) ring.Info { limit = i.CQEntries; return i },
+	})
+	d := start(t, Options{Entries: ringEntriesMin, Setup: ringtest.Wrap(ring.New, script)})
+	ops, _ := blocked(t, d, pool, ringEntriesMin)
+	inKernel(t, d, ringEntriesMin)
+	m := &d.lanes[0].shard.mail
+	m.mu.Lock()
+	for _, o := range ops {
+		o.state.Store(opAbandoned)
+		close(o.done)
+		m.queue = append(m.queue, message{op: o, cancel: true})
+	}
+	m.mu.Unlock() // nobody wakes it, so that its heartbeat finds the wake-up still under way
+	eventually(t, "all ended", func() bool { return d.Stats().Total().Orphans == ringEntriesMin })
+	s, err := d.Close(t.Context())
+	if c := s.Total().Cancels; err != nil || c.Succeeded+c.NotFound != ringEntriesMin {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if most > limit || most < limit {
+		t.Errorf("%d under way at most, with room for %d", most, limit)
 	}
 }
