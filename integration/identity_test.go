@@ -43,7 +43,8 @@ func legs() []leg {
 		{name: "dynamic", environ: mode("dynamic"), ready: ringTier, after: wantFixed},
 		{name: "static", environ: mode("static"), ready: ringTier, after: wantFixed},
 		{name: "shadow", environ: append([]string{"RINGFENCE_IO_URING_SHADOW_SHARE=1"}, ringsOnly...), ready: ringTier, after: wantCompared},
-		{name: "one disk latched", environ: append([]string{"RINGFENCE_IO_URING_SHADOW_SHARE=1"}, ringsOnly...), faulty: true, ready: latchOne, after: wantRings},
+		{name: "one disk latched", environ: append([]string{"RINGFENCE_IO_URING_SHADOW_SHARE=1", "RINGFENCE_IO_URING_REPROBE=5m"}, ringsOnly...),
+			faulty: true, ready: latchOne, after: wantLatched},
 		{name: "blocked", environ: ringsOnly, confine: confineRefuse, ready: stdTier, after: wantNoRings},
 		{name: "two disks missing", environ: ringsOnly, missing: 2, after: wantRings},
 	}
@@ -127,6 +128,16 @@ func latchOne(t *testing.T, s *identity) {
 	}
 	if n := total(s.g.metrics(t), "ringfence_uring_shadow_mismatch_total"); n == 0 {
 		t.Error("no mismatch is counted")
+	}
+}
+
+// wantLatched wants the disk to have stayed latched all the time.
+func wantLatched(t *testing.T, s *identity) {
+	wantRings(t, s)
+	for name, e := range s.g.target().engines(t) {
+		if want := name == s.g.disks[2]; want != (len(e.Latched) > 0) || want != (e.Tier == "std") {
+			t.Errorf("%s: tier %s, latched %v in the end", name, e.Tier, e.Latched)
+		}
 	}
 }
 
