@@ -28,7 +28,7 @@ type Driver struct {
 	stop   chan struct{} // closed when the driver begins to close
 	once   sync.Once
 	closed atomic.Bool
-	tasks  sync.WaitGroup // descriptors that are being closed
+	files  closing // descriptors that are being closed
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -144,13 +144,13 @@ func (d *Driver) Close(ctx context.Context) (Stats, error) {
 			return d.Stats(), fmt.Errorf("close ring driver: %w", ctx.Err())
 		}
 	}
+	if !d.closed.Swap(true) {
+		d.registry.close() // not after the files: these may never close
+	}
 	if err := d.filesClosed(ctx); err != nil {
 		return d.Stats(), err
 	}
 	s := d.Stats()
-	if !d.closed.Swap(true) {
-		d.registry.close()
-	}
 	if n := s.Total().InFlight; n > 0 {
 		return s, fmt.Errorf("close ring driver: %d reads don't end", n)
 	}
@@ -159,15 +159,10 @@ func (d *Driver) Close(ctx context.Context) (Stats, error) {
 
 // filesClosed waits for the descriptors that reads without callers left.
 func (d *Driver) filesClosed(ctx context.Context) error {
-	all := make(chan struct{})
-	go func() { // ends with the last of them, which the kernel has
-		d.tasks.Wait()
-		close(all)
-	}()
 	late, stop := d.opts.Env.After(d.opts.DrainTimeout)
 	defer stop()
 	select {
-	case <-all:
+	case <-d.files.none():
 		return nil
 	case <-late:
 		return errors.New("close ring driver: closing files hangs")
@@ -191,13 +186,53 @@ func (d *Driver) Retire(ctx context.Context) (Stats, error) {
 
 // closeFile gives a descriptor back without having a shard wait for the disk.
 func (d *Driver) closeFile(f storage.Descriptor) {
-	d.tasks.Add(1)
+	d.files.begin()
 	d.opts.Env.Go(func() {
-		defer d.tasks.Done()
+		defer d.files.end()
 		if err := f.Release(); err != nil {
 			d.opts.Log.Warn().Err(err).Str("dir", d.opts.Dir).Msg("closing a file after an abandoned read")
 		}
 	})
+}
+
+// closing counts descriptors that are being closed. It is no WaitGroup, which
+// panics when the next begins just as the last has ended: a thread that hung too
+// long for Close comes back when it likes.
+type closing struct {
+	mu   sync.Mutex    // protects the fields below
+	n    int           // under way
+	idle chan struct{} // closed when n gets 0; nil if nobody waits
+}
+
+func (c *closing) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n++
+}
+
+func (c *closing) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n--; c.n == 0 && c.idle != nil {
+		close(c.idle)
+		c.idle = nil
+	}
+}
+
+// none gives a channel that is closed as soon as none is under way.
+func (c *closing) none() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	idle := c.idle
+	if idle == nil {
+		idle = make(chan struct{})
+	}
+	if c.n == 0 {
+		close(idle)
+	} else {
+		c.idle = idle
+	}
+	return idle
 }
 
 // now is the age of the driver in nanoseconds, and never 0.
