@@ -193,7 +193,7 @@ func (b *Backend) failed(s *serving, direct bool, err error) {
 	}
 	b.count.fallbacks[reasonOf(err)].Add(1)
 	switch {
-	case direct && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)):
+	case direct && !errors.Is(err, uring.ErrClosed) && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)):
 		b.noDirect(directBroken, err)
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
 		if b.serving.CompareAndSwap(s, nil) {

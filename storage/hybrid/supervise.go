@@ -56,7 +56,11 @@ func (b *Backend) Run(ctx context.Context) {
 	}
 	defer done()
 	s := &supervisor{b: b, patience: retireFor, retired: make(chan struct{}, retiringMax+2)}
-	s.tasks.Go(func() { b.work(ctx) })
+	compared := make(chan struct{})
+	go func() { // ends with the queue that is closed below, which Run waits for
+		defer close(compared)
+		b.work(ctx)
+	}()
 	for ctx.Err() == nil {
 		changed := b.knobs.changes.wait()
 		next := s.turn(ctx)
@@ -79,6 +83,20 @@ func (b *Backend) Run(ctx context.Context) {
 	}
 	b.shadow.close()
 	s.tasks.Wait()
+	s.leave(compared)
+}
+
+// leave waits for the comparisons, which ctx has told to stop. One that hangs in
+// the kernel is left behind: it has its own references to file and memory, and
+// ends when the disk answers.
+func (s *supervisor) leave(compared <-chan struct{}) {
+	late, stop := s.b.opts.Env.After(closeFor)
+	defer stop()
+	select {
+	case <-compared:
+	case <-late:
+		s.b.opts.Log.Warn().Str("disk", s.b.opts.Dir).Msg("comparing a read hangs")
+	}
 }
 
 // turn does what is to be done now, and says when to look again.
@@ -158,6 +176,8 @@ func (s *supervisor) inspect(ctx context.Context, now time.Time) {
 	switch after := b.knobs.HungAfter.Load(); {
 	case !s.watch.look(total, now, after):
 		b.hung.answered(b)
+		// A reader may have been told so between the mark and the latch.
+		b.latches.reset(LatchHung)
 	case b.hung.begin(now, total.Oldest):
 		b.trip(LatchHung, fmt.Sprintf("a read has waited for %s", total.Oldest.Round(time.Millisecond)))
 	}

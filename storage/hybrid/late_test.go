@@ -1,0 +1,130 @@
+package hybrid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"ringfence/storage"
+	"ringfence/storage/uring"
+)
+
+// TestHungLatchGoesOff, also when a read came back between the two steps in
+// which the supervisor noted that the disk hangs.
+func TestHungLatchGoesOff(t *testing.T) {
+	r := newRig(t, rigOptions{start: fakes(nil), set: ringOnly})
+	r.hung.begin(time.Now(), time.Second)
+	r.hung.answered(r.Backend)
+	r.trip(LatchHung, "a read has waited for 1s")
+	r.await(t, "answer", func(s Status) bool { return !s.latch(LatchHung).On })
+}
+
+// TestDeadShardSaysNothingOfDirect: what its ring refused is not what the file
+// system refuses.
+func TestDeadShardSaysNothingOfDirect(t *testing.T) {
+	died := fmt.Errorf("%w: shard 0 died: %w", uring.ErrClosed, unix.EINVAL)
+	r := newRig(t, rigOptions{set: func(k Knobs) {
+		ringOnly(k)
+		k.Direct.Store(true)
+		k.DirectThreshold.Store(0)
+	}, start: fakes(func(context.Context, uring.Request, int) (int, error) { return 0, died })})
+	content := pattern(64 << 10)
+	r.put(t, "a", content)
+	f := r.open(t, "a")
+	if _, _, err := f.Direct(); err != nil {
+		t.Skipf("SKIP %s: no O_DIRECT here: %v", t.Name(), err)
+	}
+	r.want(t, f, content, 0, 64<<10)
+	if s := r.Status(); s.latch(LatchDirect).Trips != 0 || s.Fallbacks["closed"] != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// deafBase is a reference whose reads hang in the kernel, whatever their
+// contexts say.
+type deafBase struct {
+	storage.Backend
+	held <-chan struct{}
+	in   chan<- struct{}
+}
+
+func (b deafBase) Open(ctx context.Context, name string) (storage.File, error) {
+	f, err := b.Backend.Open(ctx, name)
+	if raw, ok := f.(storage.RawFile); ok {
+		return deafFile{raw, b}, err
+	}
+	return f, err
+}
+
+type deafFile struct {
+	storage.RawFile
+	base deafBase
+}
+
+func (f deafFile) ReadAt(ctx context.Context, b *storage.Buf, off int64) (int, error) {
+	f.base.in <- struct{}{}
+	<-f.base.held
+	return f.RawFile.ReadAt(ctx, b, off)
+}
+
+// TestCloseIsBounded, when the comparison hangs in a read that nothing ends.
+func TestCloseIsBounded(t *testing.T) {
+	dir, pool := t.TempDir(), newTestPool(t)
+	knobs := NewKnobs()
+	shadowAll(knobs)
+	knobs.Enable.Store(true)
+	held, in := make(chan struct{}), make(chan struct{}, 8)
+	log := &logs{}
+	b, err := New(Options{
+		Base: deafBase{newStd(t, dir, knobs), held, in}, Dir: dir, Pool: pool, Knobs: knobs, start: fakes(nil),
+		Log: zerolog.New(log),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, b)
+	r := &rig{Backend: b, dir: dir, pool: pool, log: log, knobs: knobs}
+	r.await(t, "rings", func(s Status) bool { return s.Tier == "ring" })
+	content := pattern(4096)
+	r.put(t, "a", content)
+	f, err := b.Open(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		r.want(t, f, content, 0, 4096)
+	}
+	<-in
+	closed := make(chan error, 1)
+	go func() { closed <- b.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(closeFor + 5*time.Second):
+		t.Error("Close waits for a disk that hangs")
+	}
+	if n := log.count("comparing a read hangs"); n != 1 {
+		t.Errorf("it was said %d times:\n%s", n, log)
+	}
+	close(held) // what was left behind ends when the disk answers
+	r.settle(t)
+	if err := f.Close(); err != nil && !errors.Is(err, storage.ErrOffline) {
+		t.Error(err)
+	}
+}
+
+func newTestPool(t *testing.T) *storage.Pool {
+	t.Helper()
+	p, err := newPool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
