@@ -3,6 +3,7 @@ package uring
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,7 @@ type ending struct {
 }
 
 // leaked roots what the kernel may still write to: rings, memory, descriptors.
-// It is never cleared, on purpose.
+// It is never cleared, on purpose; only probes may come to an end after all.
 var leaked struct {
 	mu     sync.Mutex
 	shards []*shard // protected by mu
@@ -28,6 +29,12 @@ var leaked struct {
 func leak(s *shard) {
 	leaked.mu.Lock()
 	leaked.shards = append(leaked.shards, s)
+	leaked.mu.Unlock()
+}
+
+func unleak(s *shard) {
+	leaked.mu.Lock()
+	leaked.shards = slices.DeleteFunc(leaked.shards, func(l *shard) bool { return l == s })
 	leaked.mu.Unlock()
 }
 

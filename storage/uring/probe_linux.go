@@ -22,9 +22,16 @@ const ringEntriesMin = 8
 // probeBytes is the size of the file that the probe reads back.
 const probeBytes = 4096
 
+// probeTag names the probe's read.
+const probeTag = 1
+
 // startShard starts a shard's goroutine and waits for its ring. The error is a
 // *ProbeError.
 func (d *Driver) startShard(ctx context.Context, l *lane, probe bool) (*shard, error) {
+	dir := d.opts.Dir
+	if err := admit(dir); err != nil {
+		return nil, &ProbeError{Err: err}
+	}
 	s := newShard(l)
 	started := make(chan error, 1)
 	go s.run(probe, started) // its lane waits for exited
@@ -39,9 +46,11 @@ func (d *Driver) startShard(ctx context.Context, l *lane, probe bool) (*shard, e
 		<-s.exited
 	case <-ctx.Done():
 		err = ctx.Err()
-		s.mail.shutdown() // it ends when the kernel lets it
+		s.start.hangs(dir) // maybe; it ends when the kernel lets it
+		s.mail.shutdown()
 	case <-late:
 		err = errors.New("probe hangs")
+		s.start.hangs(dir)
 		s.mail.shutdown()
 	}
 	var p *ProbeError
@@ -119,8 +128,8 @@ func (s *shard) probe() (clean bool, err error) {
 	}
 	res, ended, err := s.probeRead(fd, mem)
 	if !ended {
-		// Nothing is unmapped or closed: the kernel may come back to it. The
-		// mapping has no other owner than the process, the descriptor neither.
+		// Nothing is unmapped or closed yet: the kernel may come back to it.
+		s.start.probed.fd, s.start.probed.mem = fd, mem
 		return false, &ProbeError{Err: fmt.Errorf("probe: read does not end: %w", err)}
 	}
 	same := bytes.Equal(mem, pattern)
@@ -140,9 +149,8 @@ func (s *shard) probe() (clean bool, err error) {
 
 // probeRead submits one read and waits for it, never submitting it again.
 func (s *shard) probeRead(fd int, mem []byte) (res int32, ended bool, err error) {
-	const tag = 1
 	if !s.ring.Push(ring.SQE{
-		Opcode: ring.OpRead, FD: int32(fd), Addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))), Len: uint32(len(mem)), UserData: tag,
+		Opcode: ring.OpRead, FD: int32(fd), Addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))), Len: uint32(len(mem)), UserData: probeTag,
 	}) {
 		return 0, true, errors.New("submission queue is full from the start")
 	}
@@ -153,10 +161,8 @@ func (s *shard) probeRead(fd int, mem []byte) (res int32, ended bool, err error)
 			return 0, false, errors.Join(err, unix.ETIME)
 		}
 		err = s.ring.Enter(1, min(left, 100*time.Millisecond))
-		for c, ok := s.ring.Next(); ok; c, ok = s.ring.Next() {
-			if c.UserData == tag {
-				return c.Res, true, nil
-			}
+		if c, ok := s.probeEnded(); ok {
+			return c.Res, true, nil
 		}
 		switch err {
 		case nil, unix.EINTR:

@@ -46,6 +46,7 @@ type shard struct {
 
 	refusals refusals
 	ending   ending
+	start    beginning
 	exited   chan struct{} // closed when the goroutine has left the loop
 	stuck    chan struct{} // closed when it doesn't, for too long
 }
@@ -74,13 +75,19 @@ func (s *shard) run(probe bool, started chan<- error) {
 	clean, err := s.open(probe)
 	if err != nil {
 		s.mail.shutdown()
+		if clean {
+			s.start.ended(s.d.opts.Dir)
+		} else {
+			s.start.hangs(s.d.opts.Dir)
+		}
 		close(s.exited)
 		started <- err
 		if !clean {
-			s.park()
+			s.linger()
 		}
 		return
 	}
+	s.start.ended(s.d.opts.Dir)
 	started <- nil
 	for !s.turn() {
 	}
