@@ -1,5 +1,7 @@
 package storage
 
+import "context"
+
 // Descriptor is an open file description that several users share: its number
 // stays valid, and the file the same, until the last of them is done. A system
 // call or a ring operation that was given the number holds a reference for as
@@ -31,8 +33,9 @@ type RawFile interface {
 	// do: the buffers are full, the file ended, or reading failed. Otherwise
 	// the rest is to be read from off+n on. A read that is done is counted as
 	// inline by the file's Backend, and yields the processor as often as its
-	// own do; err is wrapped. Page-cache reclaim is the caller's business.
-	ReadInline(bufs []*Buf, off int64) (n int, done bool, err error)
+	// own do; err is wrapped. Page-cache reclaim is the caller's business. Large
+	// reads take turns: one whose ctx ends before its turn did nothing.
+	ReadInline(ctx context.Context, bufs []*Buf, off int64) (n int, done bool, err error)
 	// Wrap makes an error of a read the one that callers of this file expect:
 	// the same error, whichever engine met it.
 	Wrap(err error) error

@@ -231,9 +231,9 @@ func (f *faultyFile) ReadVec(ctx context.Context, bufs []*storage.Buf, off int64
 
 // ReadInline implements storage.RawFile: of a disk that is stalled the page
 // cache holds nothing.
-func (f *faultyFile) ReadInline(bufs []*storage.Buf, off int64) (int, bool, error) {
+func (f *faultyFile) ReadInline(ctx context.Context, bufs []*storage.Buf, off int64) (int, bool, error) {
 	if f.disk.stalled.Load() != nil {
 		return 0, false, nil
 	}
-	return f.RawFile.ReadInline(bufs, off)
+	return f.RawFile.ReadInline(ctx, bufs, off)
 }

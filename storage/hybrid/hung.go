@@ -61,7 +61,7 @@ func (f *file) readHung(ctx context.Context, s *serving, first step, bufs []*sto
 	have := 0
 	select {
 	case b.hung.tokens <- struct{}{}:
-		n, done, err := f.readInline(bufs, off)
+		n, done, err := f.readInline(ctx, bufs, off)
 		<-b.hung.tokens
 		if done {
 			return n, err

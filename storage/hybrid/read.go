@@ -31,7 +31,7 @@ func (f *file) read(ctx context.Context, s *serving, bufs []*storage.Buf, off in
 	case stepDirect:
 		return f.readDirect(ctx, s, bufs, off)
 	case stepInline:
-		n, done, err := f.readInline(bufs, off)
+		n, done, err := f.readInline(ctx, bufs, off)
 		if done {
 			return n, err
 		}
@@ -64,9 +64,9 @@ func (f *file) skips() bool {
 
 // readInline is the first part of a read: what the page cache holds. Base
 // counts it if it is the whole.
-func (f *file) readInline(bufs []*storage.Buf, off int64) (n int, done bool, err error) {
+func (f *file) readInline(ctx context.Context, bufs []*storage.Buf, off int64) (n int, done bool, err error) {
 	b := f.backend
-	n, done, err = f.ReadInline(bufs, off)
+	n, done, err = f.ReadInline(ctx, bufs, off)
 	f.guess.Observe(done)
 	if !done {
 		b.count.misses.Add(1)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -67,6 +68,11 @@ type Backend struct {
 	nowait atomic.Bool
 	direct directSupport
 	slots  chan struct{} // one element per blocking read
+	// copies has one element per inline read of yieldFrom bytes or more. A copy
+	// out of the page cache takes long enough for the runtime to give the
+	// processor to another thread, which would begin the next one: more threads
+	// than processors, each waiting in the middle of its copy.
+	copies chan struct{}
 	calls
 
 	reads counters
@@ -123,7 +129,7 @@ func New(opts Options) (*Backend, error) {
 	}
 	opts.Root = root
 	b := &Backend{
-		opts: opts, slots: make(chan struct{}, opts.Slots),
+		opts: opts, slots: make(chan struct{}, opts.Slots), copies: make(chan struct{}, runtime.GOMAXPROCS(0)),
 		calls: calls{
 			readNow: preadvNow, readBlocking: preadv, readDirect: preadv, reopen: reopen,
 			syncDir: unix.Fsync, syncFile: unix.Fdatasync, allocate: allocate,

@@ -1,6 +1,7 @@
 package std
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -22,7 +23,7 @@ func (f *file) Descriptor() storage.Descriptor { return &f.handle }
 func (f *file) Wrap(err error) error { return f.backend.wrap("read", f.name, err) }
 
 // ReadInline implements storage.RawFile.
-func (f *file) ReadInline(bufs []*storage.Buf, off int64) (n int, done bool, err error) {
+func (f *file) ReadInline(ctx context.Context, bufs []*storage.Buf, off int64) (n int, done bool, err error) {
 	if off < 0 {
 		return 0, true, f.Wrap(offsetError(off))
 	}
@@ -31,7 +32,7 @@ func (f *file) ReadInline(bufs []*storage.Buf, off int64) (n int, done bool, err
 		v.free()
 		return 0, true, f.Wrap(err)
 	}
-	n, done, err = f.readInline(v, off)
+	n, done, err = f.readInline(ctx, v, off)
 	if left := f.leave(v.lane); err == nil {
 		err = left
 	}

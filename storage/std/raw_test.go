@@ -346,7 +346,7 @@ func TestReadInlineIsTheFirstPart(t *testing.T) {
 		for _, size := range sizes {
 			bufs = append(bufs, r.buf(t, size))
 		}
-		n, done, err = f.ReadInline(bufs, off)
+		n, done, err = f.ReadInline(t.Context(), bufs, off)
 		for _, b := range bufs {
 			got = append(got, b.Bytes()...)
 			b.Release()

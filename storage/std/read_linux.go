@@ -19,13 +19,13 @@ const iovMax = 1024
 // A processor invites the scheduler after yieldBytes that it served inline, or
 // yieldReads reads if these are longer. Without, goroutines that only ever hit
 // the page cache run whole time slices of 10 ms, and one read in a few hundred
-// waits for several of them: the slice is a tenth of that now. More often, and
-// too many buffers rotate through the processor's cache. Reads below yieldFrom
-// don't count: thousands of them fit a slice, so that an invitation would only
-// make more of them wait.
+// waits for several of them: the slice is a hundredth of that now. More often,
+// and too many buffers rotate through the processor's cache. Reads below
+// yieldFrom don't count: thousands of them fit a slice, so that an invitation
+// would only make more of them wait.
 const (
-	yieldBytes = 3 << 20
-	yieldReads = 4
+	yieldBytes = 1 << 20
+	yieldReads = 2
 	yieldFrom  = 32 << 10
 )
 
@@ -112,7 +112,7 @@ func (f *file) ReadVec(ctx context.Context, bufs []*storage.Buf, off int64) (int
 	}
 	r := blockingRead{file: f, vec: v, lane: v.lane, off: off, reclaim: b.reclaimFrom(), direct: b.wantsDirect(v.left)}
 	if !r.direct && f.attempts(v) {
-		n, done, err := f.readInline(v, off)
+		n, done, err := f.readInline(ctx, v, off)
 		f.hits.Observe(done && b.nowait.Load())
 		if done {
 			return f.inlineDone(v, off, n, r.reclaim, err)
@@ -182,7 +182,15 @@ func (b *Backend) servedInline(v *vec, n int) {
 
 // readInline reads what is in the page cache. done says that nothing is left
 // for the pool: v is full, the file ended, or the read failed.
-func (f *file) readInline(v *vec, off int64) (n int, done bool, err error) {
+func (f *file) readInline(ctx context.Context, v *vec, off int64) (n int, done bool, err error) {
+	if v.left >= yieldFrom {
+		select {
+		case f.backend.copies <- struct{}{}:
+		case <-ctx.Done():
+			return 0, false, nil
+		}
+		defer func() { <-f.backend.copies }()
+	}
 	for v.left > 0 {
 		if !f.backend.nowait.Load() {
 			return n, false, nil

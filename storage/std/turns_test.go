@@ -1,0 +1,66 @@
+package std
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"ringfence/storage"
+)
+
+// TestLargeInlineReadsTakeTurns: no more of them at a time than there are
+// processors, and nobody waits for his turn beyond the end of his context: the
+// attempt is meant not to wait, but on a disk that hangs it may.
+func TestLargeInlineReadsTakeTurns(t *testing.T) {
+	r := newRig(t, t.TempDir(), Options{})
+	if !nowaitWorks(r) {
+		t.Skip("the file system has no RWF_NOWAIT")
+	}
+	var running atomic.Int64
+	entered, gate := make(chan struct{}, 64), make(chan struct{})
+	r.readNow = func(fd int, iovs []unix.Iovec, off int64) (int, error) {
+		if n := running.Add(1); n > int64(runtime.GOMAXPROCS(0)) {
+			t.Errorf("%d large reads at a time", n)
+		}
+		defer running.Add(-1)
+		entered <- struct{}{}
+		<-gate
+		return preadvNow(fd, iovs, off)
+	}
+	f := r.raw(t)
+	var reads sync.WaitGroup
+	read := func(ctx context.Context) (int, bool, error) {
+		b := r.buf(t, yieldFrom)
+		defer b.Release()
+		return f.ReadInline(ctx, []*storage.Buf{b}, 0)
+	}
+	for range 3 * runtime.GOMAXPROCS(0) {
+		reads.Go(func() {
+			if n, done, err := read(t.Context()); n != yieldFrom || !done || err != nil {
+				t.Errorf("%d bytes, done %t, %v", n, done, err)
+			}
+		})
+	}
+	for range runtime.GOMAXPROCS(0) {
+		<-entered
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if n, done, err := read(ctx); n != 0 || done || err != nil {
+		t.Errorf("without a turn: %d bytes, done %t, %v", n, done, err)
+	}
+	b := r.buf(t, yieldFrom)
+	defer b.Release()
+	ctx, cancel = context.WithCancel(t.Context())
+	go cancel()
+	if _, err := r.file.ReadAt(ctx, b, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("a read whose context ends before its turn: %v", err)
+	}
+	close(gate)
+	reads.Wait()
+}
