@@ -55,8 +55,14 @@ func (w *wake) write() {
 	}
 }
 
+// close comes after the ring's. The page of a read that the ring did not end is
+// never given back.
 func (w *wake) close() error {
-	return errors.Join(unix.Close(w.fd), unix.Munmap(w.mem))
+	err := unix.Close(w.fd)
+	if w.armed {
+		return err
+	}
+	return errors.Join(err, unix.Munmap(w.mem))
 }
 
 // armWake reports false when the submission queue is full: without it the shard

@@ -59,8 +59,9 @@ type Ring interface {
 	// SetBuffer puts memory into a place of the table, or nil to empty it.
 	// Operations under way keep what they began with.
 	SetBuffer(place int, mem []byte) error
-	// Close gives the ring back. Nothing may be in flight. A second call does
-	// nothing.
+	// Close gives the ring back. Nothing may be in flight, except for what waits
+	// and so can be taken down, if its memory is never used again. A second call
+	// does nothing.
 	Close() error
 }
 
