@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,4 +128,66 @@ func newTestPool(t *testing.T) *storage.Pool {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// busyBase is a reference whose inline reads never get their turn while it is
+// busy.
+type busyBase struct {
+	storage.Backend
+	busy *atomic.Bool
+}
+
+func (b busyBase) Open(ctx context.Context, name string) (storage.File, error) {
+	f, err := b.Backend.Open(ctx, name)
+	if raw, ok := f.(storage.RawFile); ok {
+		return busyFile{raw, b.busy}, err
+	}
+	return f, err
+}
+
+type busyFile struct {
+	storage.RawFile
+	busy *atomic.Bool
+}
+
+func (f busyFile) ReadInline(ctx context.Context, bufs []*storage.Buf, off int64) (int, bool, error) {
+	if f.busy.Load() {
+		<-ctx.Done()
+		return 0, false, nil
+	}
+	return f.RawFile.ReadInline(ctx, bufs, off)
+}
+
+// TestLostTurnsTeachNothing: that somebody left before his turn says nothing of
+// the page cache.
+func TestLostTurnsTeachNothing(t *testing.T) {
+	dir, pool := t.TempDir(), newTestPool(t)
+	knobs := NewKnobs()
+	knobs.Enable.Store(true)
+	var busy atomic.Bool
+	b, err := New(Options{Base: busyBase{newStd(t, dir, knobs), &busy}, Dir: dir, Pool: pool, Knobs: knobs, start: fakes(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, b)
+	r := &rig{Backend: b, dir: dir, pool: pool, log: &logs{}, knobs: knobs}
+	r.await(t, "rings", func(s Status) bool { return s.Tier == "ring" })
+	content := pattern(4096)
+	r.put(t, "a", content)
+	f := r.open(t, "a")
+	busy.Store(true)
+	for range 40 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		if _, _, err := r.read(ctx, f, 0, 4096, 4096); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	busy.Store(false)
+	for range 20 {
+		r.want(t, f, content, 0, 4096)
+	}
+	if s := r.Status(); s.Inline.Hits != 20 || s.Inline.Skipped != 0 {
+		t.Errorf("%+v", s.Inline)
+	}
 }

@@ -67,6 +67,9 @@ func (f *file) skips() bool {
 func (f *file) readInline(ctx context.Context, bufs []*storage.Buf, off int64) (n int, done bool, err error) {
 	b := f.backend
 	n, done, err = f.ReadInline(ctx, bufs, off)
+	if !done && ctx.Err() != nil {
+		return n, false, nil // maybe it was never its turn
+	}
 	f.guess.Observe(done)
 	if !done {
 		b.count.misses.Add(1)

@@ -113,7 +113,9 @@ func (f *file) ReadVec(ctx context.Context, bufs []*storage.Buf, off int64) (int
 	r := blockingRead{file: f, vec: v, lane: v.lane, off: off, reclaim: b.reclaimFrom(), direct: b.wantsDirect(v.left)}
 	if !r.direct && f.attempts(v) {
 		n, done, err := f.readInline(ctx, v, off)
-		f.hits.Observe(done && b.nowait.Load())
+		if done || ctx.Err() == nil { // who left before his turn has seen nothing
+			f.hits.Observe(done && b.nowait.Load())
+		}
 		if done {
 			return f.inlineDone(v, off, n, r.reclaim, err)
 		}

@@ -64,3 +64,37 @@ func TestLargeInlineReadsTakeTurns(t *testing.T) {
 	close(gate)
 	reads.Wait()
 }
+
+// TestLostTurnsTeachNothing: that somebody left before his turn says nothing of
+// the page cache.
+func TestLostTurnsTeachNothing(t *testing.T) {
+	r := newRig(t, t.TempDir(), Options{})
+	if !nowaitWorks(r) {
+		t.Skip("the file system has no RWF_NOWAIT")
+	}
+	f := r.raw(t)
+	b := r.buf(t, yieldFrom)
+	defer b.Release()
+	for range cap(r.copies) {
+		r.copies <- struct{}{}
+	}
+	for range 40 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		if _, err := f.ReadAt(ctx, b, 0); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	for range cap(r.copies) {
+		<-r.copies
+	}
+	before := r.Stats().Reads
+	for range 20 {
+		if n, err := f.ReadAt(t.Context(), b, 0); n != yieldFrom || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if after := r.Stats().Reads; after.Inline != before.Inline+20 || after.Pool != before.Pool {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+}
