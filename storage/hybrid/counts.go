@@ -15,6 +15,8 @@ import (
 type counts struct {
 	ring, ringDirect atomic.Int64 // finished by a ring
 
+	awaited atomic.Int64 // of ring: the ring waited, and Base copied, and counted
+
 	hits    atomic.Int64 // inline attempts that finished a read
 	misses  atomic.Int64 // that did not
 	skipped atomic.Int64 // that were not worth it

@@ -16,7 +16,7 @@ type file struct {
 	backend *Backend
 	name    string
 	written bool // made by Create
-	guess   storage.Predictor
+	warmth  warmth
 
 	refs   atomic.Int64 // the owner's, and one per shadow read to come
 	closed atomic.Bool
@@ -34,7 +34,7 @@ func (b *Backend) file(f storage.File, name string, written bool) storage.File {
 		return f
 	}
 	w := &file{RawFile: raw, desc: raw.Descriptor(), backend: b, name: name, written: written}
-	w.guess.Wider = &b.guess
+	w.warmth.first.Wider = &b.guess
 	w.refs.Store(1)
 	return w
 }

@@ -61,6 +61,7 @@ type Backend struct {
 	swap    sync.Mutex // held while serving is put in, or taken out for good
 	direct  atomic.Uint32
 	guess   storage.Predictor // of inline hits, over all files of the disk
+	awaits  storage.Predictor // of second attempts, after a ring awaited the end
 	hung    hung
 	latches latches
 	count   counts
@@ -118,10 +119,13 @@ func (b *Backend) SyncDir(ctx context.Context, name string) error { return b.bas
 // Check implements storage.Backend.
 func (b *Backend) Check() error { return b.base.Check() }
 
-// Stats implements storage.Backend: Base counts the reads that it finished.
+// Stats implements storage.Backend: Base counts the reads that it finished, and
+// the copies of those that a ring waited for.
 func (b *Backend) Stats() storage.BackendStats {
 	s := b.base.Stats()
-	s.Reads.Ring += b.count.ring.Load()
+	awaited := b.count.awaited.Load()
+	s.Reads.Inline -= awaited
+	s.Reads.Ring += b.count.ring.Load() + awaited
 	s.Reads.RingDirect += b.count.ringDirect.Load()
 	return s
 }

@@ -25,6 +25,7 @@ type Knobs struct {
 	Entries         *knob.Int      // io-uring-entries
 	Mode            *knob.Choice   // io-uring-buffer-mode
 	Inline          *knob.Bool     // io-uring-inline
+	ColdDirect      *knob.Bool     // io-uring-cold-direct
 	Shadow          *knob.Share    // io-uring-shadow-share
 	HungAfter       *knob.Duration // io-uring-hung-after
 	Reprobe         *knob.Duration // io-uring-reprobe
@@ -52,6 +53,8 @@ func NewKnobs() Knobs {
 			"what is registered with the kernel of the memory that rings read into"),
 		Inline: knob.NewBool("io-uring-inline", true,
 			"read what the page cache holds without a ring; off sends every read through the rings"),
+		ColdDirect: knob.NewBool("io-uring-cold-direct", true,
+			"read random ranges that the page cache does not hold past it, the first time through a file"),
 		Shadow: knob.NewShare("io-uring-shadow-share", 0,
 			"share of ring reads that are read again without a ring and compared"),
 		HungAfter: knob.NewDuration("io-uring-hung-after", 2*time.Second, 100*time.Millisecond, 10*time.Minute,
@@ -73,7 +76,7 @@ func NewKnobs() Knobs {
 // All lists the knobs, for a knob.Set.
 func (k Knobs) All() []knob.Knob {
 	return []knob.Knob{
-		k.Enable, k.Shards, k.Entries, k.Mode, k.Inline, k.Shadow, k.HungAfter, k.Reprobe,
+		k.Enable, k.Shards, k.Entries, k.Mode, k.Inline, k.ColdDirect, k.Shadow, k.HungAfter, k.Reprobe,
 		k.Direct, k.DirectThreshold, k.Reclaim, k.ReclaimFrom,
 	}
 }
@@ -89,6 +92,7 @@ func (k Knobs) withDefaults() Knobs {
 	orElse(&k.Entries, d.Entries)
 	orElse(&k.Mode, d.Mode)
 	orElse(&k.Inline, d.Inline)
+	orElse(&k.ColdDirect, d.ColdDirect)
 	orElse(&k.Shadow, d.Shadow)
 	orElse(&k.HungAfter, d.HungAfter)
 	orElse(&k.Reprobe, d.Reprobe)

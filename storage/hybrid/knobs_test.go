@@ -28,7 +28,7 @@ func TestKnobs(t *testing.T) {
 			t.Errorf("%s: %v", name, found)
 		}
 	}
-	if n := len(set.All()); n != 12 {
+	if n := len(set.All()); n != 13 {
 		t.Errorf("%d knobs", n)
 	}
 	for _, c := range []struct {

@@ -19,7 +19,7 @@ const batchBytes = 16 << 20
 // read reads while s serves.
 func (f *file) read(ctx context.Context, s *serving, bufs []*storage.Buf, off int64) (int, error) {
 	b := f.backend
-	first := decide(b.facts(f, bufs, off), f.skips)
+	first := decide(b.facts(f, bufs, off), func() bool { return f.skips(off) })
 	if first == stepBase || ctx.Err() != nil {
 		return f.RawFile.ReadVec(ctx, bufs, off)
 	}
@@ -30,19 +30,23 @@ func (f *file) read(ctx context.Context, s *serving, bufs []*storage.Buf, off in
 	case stepBase, stepRing:
 	case stepDirect:
 		return f.readDirect(ctx, s, bufs, off)
+	case stepCold:
+		if f.warmth.firstPass(f, size(bufs)) {
+			return f.readDirect(ctx, s, bufs, off)
+		}
 	case stepInline:
 		n, done, err := f.readInline(ctx, bufs, off)
 		if done {
 			return n, err
 		}
-		return f.readRing(ctx, s, bufs, off, n)
+		return f.readAwaited(ctx, s, bufs, off, n)
 	}
 	return f.readRing(ctx, s, bufs, off, 0)
 }
 
 func (b *Backend) facts(f *file, bufs []*storage.Buf, off int64) facts {
 	v := facts{
-		off: off, written: f.written, inline: b.knobs.Inline.Load(),
+		off: off, written: f.written, inline: b.knobs.Inline.Load(), cold: b.knobs.ColdDirect.Load(),
 		direct: b.knobs.Direct.Load(), from: b.knobs.DirectThreshold.Load(), state: directState(b.direct.Load()),
 	}
 	for _, buf := range bufs {
@@ -54,8 +58,8 @@ func (b *Backend) facts(f *file, bufs []*storage.Buf, off int64) facts {
 }
 
 // skips reports whether an inline attempt would be wasted.
-func (f *file) skips() bool {
-	skip := f.guess.Skip()
+func (f *file) skips(off int64) bool {
+	skip := f.warmth.skips(f, off)
 	if skip {
 		f.backend.count.skipped.Add(1)
 	}
@@ -70,7 +74,7 @@ func (f *file) readInline(ctx context.Context, bufs []*storage.Buf, off int64) (
 	if !done && ctx.Err() != nil {
 		return n, false, nil // maybe it was never its turn
 	}
-	f.guess.Observe(done)
+	f.warmth.at(f, off).Observe(done)
 	if !done {
 		b.count.misses.Add(1)
 		return n, false, nil

@@ -68,11 +68,7 @@ type Backend struct {
 	nowait atomic.Bool
 	direct directSupport
 	slots  chan struct{} // one element per blocking read
-	// copies has one element per inline read of yieldFrom bytes or more. A copy
-	// out of the page cache takes long enough for the runtime to give the
-	// processor to another thread, which would begin the next one: more threads
-	// than processors, each waiting in the middle of its copy.
-	copies chan struct{}
+	copies turns         // of inline reads of yieldFrom bytes or more
 	calls
 
 	reads counters
@@ -129,13 +125,14 @@ func New(opts Options) (*Backend, error) {
 	}
 	opts.Root = root
 	b := &Backend{
-		opts: opts, slots: make(chan struct{}, opts.Slots), copies: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		opts: opts, slots: make(chan struct{}, opts.Slots),
 		calls: calls{
 			readNow: preadvNow, readBlocking: preadv, readDirect: preadv, reopen: reopen,
 			syncDir: unix.Fsync, syncFile: unix.Fdatasync, allocate: allocate,
 		},
 	}
 	b.nowait.Store(true)
+	b.copies = make(turns, runtime.GOMAXPROCS(0))
 	b.space.ask = unix.Fstatfs
 	var fd int
 	err = retry(func() (err error) {

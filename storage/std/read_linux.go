@@ -186,12 +186,10 @@ func (b *Backend) servedInline(v *vec, n int) {
 // for the pool: v is full, the file ended, or the read failed.
 func (f *file) readInline(ctx context.Context, v *vec, off int64) (n int, done bool, err error) {
 	if v.left >= yieldFrom {
-		select {
-		case f.backend.copies <- struct{}{}:
-		case <-ctx.Done():
+		if !f.backend.copies.take(ctx) {
 			return 0, false, nil
 		}
-		defer func() { <-f.backend.copies }()
+		defer f.backend.copies.give()
 	}
 	for v.left > 0 {
 		if !f.backend.nowait.Load() {
