@@ -13,8 +13,8 @@ import (
 // all of it on the caller, whose processor is the one that wants it. The ring's
 // thread, of which there is one, copies nothing, and the kernel holds none of
 // the caller's memory meanwhile. Where the kernel doesn't begin to read, or
-// other than from front to back, the second attempt fails; so the disk's are
-// watched, and left out if they do.
+// other than from front to back, the second attempt fails; so these
+// are watched, over all files of the disk, and left out if they do.
 func (f *file) readAwaited(ctx context.Context, s *serving, bufs []*storage.Buf, off int64, have int) (int, error) {
 	b := f.backend
 	if b.awaits.Skip() {
@@ -26,15 +26,23 @@ func (f *file) readAwaited(ctx context.Context, s *serving, bufs []*storage.Buf,
 	}
 	sample := f.sample(off)
 	one := [1]*storage.Buf{last}
-	_, err = f.ring(ctx, s, uring.Request{File: f.desc, Bufs: one[:], Off: off + int64(size(bufs)) - 1})
+	waited, err := f.ring(ctx, s, uring.Request{File: f.desc, Bufs: one[:], Off: off + int64(size(bufs)) - 1})
 	last.Release()
 	if err != nil {
 		sample.forget()
 		return f.fallBack(ctx, s, bufs, off, have, 0, err)
 	}
 	b.hung.answered(b)
+	if waited == 0 { // the file ends before: nothing was awaited, and nothing is learned
+		sample.forget()
+		return f.readRing(ctx, s, bufs, off, have)
+	}
+	b.count.copies.Add(1)
 	n, done, err := f.ReadInline(ctx, bufs, off)
-	if !done && ctx.Err() == nil || done {
+	if !done || err != nil {
+		b.count.copies.Add(-1)
+	}
+	if done || ctx.Err() == nil { // who left before his turn has seen nothing
 		b.awaits.Observe(done)
 	}
 	if err != nil {
@@ -45,7 +53,7 @@ func (f *file) readAwaited(ctx context.Context, s *serving, bufs []*storage.Buf,
 		sample.forget()
 		return f.readRing(ctx, s, bufs, off, n)
 	}
-	b.count.awaited.Add(1)
+	b.count.ring.Add(1)
 	sample.take(bufs, n, f.reclaim(off, n))
 	return n, nil
 }

@@ -15,7 +15,10 @@ import (
 type counts struct {
 	ring, ringDirect atomic.Int64 // finished by a ring
 
-	awaited atomic.Int64 // of ring: the ring waited, and Base copied, and counted
+	// copies are of reads that a ring waited for: those that Base made, and
+	// counted as inline ones, and those it is trying to make.
+	copies atomic.Int64
+	shown  atomic.Int64 // the most inline reads that were ever reported
 
 	hits    atomic.Int64 // inline attempts that finished a read
 	misses  atomic.Int64 // that did not
@@ -90,4 +93,21 @@ func (c *counts) without(l *latches) {
 // to its buffers.
 func stuck(err error) bool {
 	return errors.Is(err, uring.ErrClosed) && strings.Contains(err.Error(), "the read does not end")
+}
+
+// inlineOf gives the inline reads of those that Base counted. The copies that
+// are being tried may be missing from that number, and are not when they are
+// done: it is never too high, and what was reported before is not too high
+// either. So the higher of them is right, and never falls.
+func (c *counts) inlineOf(counted int64) int64 {
+	n := counted - c.copies.Load()
+	for {
+		shown := c.shown.Load()
+		if n <= shown {
+			return shown
+		}
+		if c.shown.CompareAndSwap(shown, n) {
+			return n
+		}
+	}
 }

@@ -119,13 +119,12 @@ func (b *Backend) SyncDir(ctx context.Context, name string) error { return b.bas
 // Check implements storage.Backend.
 func (b *Backend) Check() error { return b.base.Check() }
 
-// Stats implements storage.Backend: Base counts the reads that it finished, and
-// the copies of those that a ring waited for.
+// Stats implements storage.Backend: Base counts the reads that it finished,
+// and among the inline ones the copies that it made when a ring had waited.
 func (b *Backend) Stats() storage.BackendStats {
 	s := b.base.Stats()
-	awaited := b.count.awaited.Load()
-	s.Reads.Inline -= awaited
-	s.Reads.Ring += b.count.ring.Load() + awaited
+	s.Reads.Inline = b.count.inlineOf(s.Reads.Inline)
+	s.Reads.Ring += b.count.ring.Load()
 	s.Reads.RingDirect += b.count.ringDirect.Load()
 	return s
 }

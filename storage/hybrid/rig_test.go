@@ -104,6 +104,8 @@ type rigOptions struct {
 	set   func(k Knobs)
 	dir   string // a fresh one if empty
 	idle  bool   // don't wait until rings serve
+
+	attempt attempt // of reads from the page cache; nil for the reference's
 }
 
 // newRig starts a Backend with rings switched on and the rest as set.
@@ -129,8 +131,12 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	if o.rings.DrainTimeout == 0 {
 		o.rings.DrainTimeout = 2 * time.Second
 	}
+	base := newStd(t, o.dir, r.knobs)
+	if o.attempt != nil {
+		base = planned{base, o.attempt}
+	}
 	r.Backend, err = New(Options{
-		Base: newStd(t, o.dir, r.knobs), Dir: o.dir, Pool: pool, Knobs: r.knobs, Rings: o.rings,
+		Base: base, Dir: o.dir, Pool: pool, Knobs: r.knobs, Rings: o.rings,
 		Log: zerolog.New(r.log).Level(zerolog.InfoLevel), start: o.start,
 	})
 	if err != nil {

@@ -30,6 +30,17 @@ func TestDecide(t *testing.T) {
 		{"a negative offset", func(f *facts) { f.off = -1 }, false, stepBase},
 		{"an end beyond all files", func(f *facts) { f.off = math.MaxInt64 - from + 1 }, false, stepBase},
 		{"the last end", func(f *facts) { f.off = math.MaxInt64 - from }, false, stepDirect},
+		{"cold, below the threshold", func(f *facts) { f.length, f.cold = from-1, true }, true, stepCold},
+		{"cold, direct off", func(f *facts) { f.direct, f.cold = false, true }, true, stepCold},
+		{"cold, at the threshold", func(f *facts) { f.cold = true }, true, stepDirect},
+		{"cold, the smallest", func(f *facts) { f.length, f.cold = coldFrom, true }, true, stepCold},
+		{"cold, too small", func(f *facts) { f.length, f.cold = coldFrom-1, true }, true, stepRing},
+		{"cold, switched off", func(f *facts) { f.length = coldFrom }, true, stepRing},
+		{"cold, being written", func(f *facts) { f.length, f.cold, f.written = coldFrom, true, true }, true, stepRing},
+		{"cold, no O_DIRECT here", func(f *facts) { f.length, f.cold, f.state = coldFrom, true, directNone }, true, stepRing},
+		{"cold, O_DIRECT is broken", func(f *facts) { f.length, f.cold, f.state = coldFrom, true, directBroken }, true, stepRing},
+		{"cold, inline off", func(f *facts) { f.length, f.cold, f.inline = coldFrom, true, false }, true, stepRing},
+		{"not known to be cold", func(f *facts) { f.length, f.cold = coldFrom, true }, false, stepInline},
 		{"an empty buffer among others", func(f *facts) { f.empty = true }, false, stepBase},
 	} {
 		t.Run(c.name, func(t *testing.T) {
