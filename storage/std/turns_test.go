@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 
@@ -96,4 +97,46 @@ func TestLostTurnsTeachNothing(t *testing.T) {
 	if after := r.Stats().Reads; after.Inline != before.Inline+20 || after.Pool != before.Pool {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
+}
+
+// TestTurnsAreServedInOrder, and who leaves takes nobody's.
+func TestTurnsAreServedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := make(turns, 2)
+		for range 2 {
+			if !turns.take(t.Context()) {
+				t.Fatal("a free turn is refused")
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		order := make(chan int, 5)
+		for i := range 5 {
+			go func() {
+				own := t.Context()
+				if i == 1 {
+					own = ctx
+				}
+				if took := turns.take(own); took == (i == 1) {
+					t.Errorf("%d: took a turn: %t", i, took)
+				}
+				order <- i
+			}()
+			synctest.Wait() // it is in the queue
+		}
+		cancel()
+		for _, want := range []int{1, 0, 2, 3, 4} {
+			if got := <-order; got != want {
+				t.Errorf("%d was next, want %d", got, want)
+			}
+			synctest.Wait()
+			if len(order) > 0 {
+				t.Error("more are served than turns were given back")
+			}
+			turns.give()
+		}
+		turns.give()
+		if len(turns) != 0 {
+			t.Errorf("%d turns are taken", len(turns))
+		}
+	})
 }
