@@ -232,6 +232,7 @@ func TestAwaitedReadsAreReclaimed(t *testing.T) {
 		k.ReclaimFrom.Store(size)
 	}})
 	r.needNowait(t)
+	r.needDrops(t)
 	content := pattern(size)
 	r.put(t, "a", content)
 	f := r.open(t, "a")
@@ -326,5 +327,46 @@ func TestCountersNeverFall(t *testing.T) {
 	}
 	if before != (storage.ReadCounts{Inline: reads, Ring: reads}) {
 		t.Errorf("%+v", before)
+	}
+}
+
+// TestLeavingTeachesAwaitsNothing: who leaves before it is his turn to copy has
+// not seen what the page cache holds.
+func TestLeavingTeachesAwaitsNothing(t *testing.T) {
+	needRings(t)
+	const size = 10_000
+	var n notes
+	var leave context.CancelFunc
+	r := newRig(t, rigOptions{start: n.start, attempt: func(call int64, _ storage.RawFile, _ []*storage.Buf, _ int64) (int, bool, bool) {
+		if call == 2 && leave != nil {
+			leave()
+			return 0, false, true
+		}
+		return 0, false, call == 1
+	}})
+	r.needNowait(t)
+	content := pattern(size)
+	r.put(t, "a", content)
+	for range 40 {
+		f, err := r.Open(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ctx context.Context
+		ctx, leave = context.WithCancel(t.Context())
+		if _, _, err := r.read(ctx, f, 0, size, size); !errors.Is(err, context.Canceled) {
+			t.Errorf("gone, with %v", err)
+		}
+		leave()
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave = nil
+	n.take()
+	r.want(t, r.open(t, "a"), content, 0, size)
+	n.want(t, asked{off: size - 1, length: 1})
+	if s := r.Stats().Reads; s != (storage.ReadCounts{Ring: 1}) {
+		t.Errorf("%+v", s)
 	}
 }

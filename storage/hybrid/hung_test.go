@@ -152,6 +152,7 @@ func TestHungDiskFailsReadsAtOnce(t *testing.T) {
 // TestHungDiskServesItsCache: what the page cache holds needs no disk.
 func TestHungDiskServesItsCache(t *testing.T) {
 	r, _, script := hungRig(t, func(Knobs) {})
+	r.needNowait(t)
 	content := pattern(64 << 10)
 	r.put(t, "cached", content)
 	r.put(t, "cold", content)

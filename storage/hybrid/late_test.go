@@ -170,7 +170,13 @@ func TestLostTurnsTeachNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, b)
-	r := &rig{Backend: b, dir: dir, pool: pool, log: &logs{}, knobs: knobs}
+	r := &rig{Backend: b, std: newStd(t, dir, knobs), dir: dir, pool: pool, log: &logs{}, knobs: knobs}
+	t.Cleanup(func() {
+		if err := r.std.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.needNowait(t)
 	r.await(t, "rings", func(s Status) bool { return s.Tier == "ring" })
 	content := pattern(4096)
 	r.put(t, "a", content)

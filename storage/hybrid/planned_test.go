@@ -143,3 +143,14 @@ func (r *rig) needNowait(t testing.TB) {
 		t.Skipf("SKIP %s: no RWF_NOWAIT here: %d bytes, %v", t.Name(), n, err)
 	}
 }
+
+// needDrops skips a test where nothing leaves the page cache: a file system in
+// memory has no other place for it.
+func (r *rig) needDrops(t testing.TB) {
+	t.Helper()
+	r.put(t, "dropped", pattern(1<<20))
+	evict(t, r.dir, "dropped")
+	if share := resident(t, r.dir, "dropped"); share > 0.5 {
+		t.Skipf("SKIP %s: the file system keeps %.0f%% of what it is told to drop", t.Name(), 100*share)
+	}
+}

@@ -174,6 +174,7 @@ func TestReadsAllocateNothing(t *testing.T) {
 	}
 	for _, set := range []func(k Knobs){func(Knobs) {}, ringOnly, func(k Knobs) { k.Enable.Store(false) }} {
 		r := newRig(t, rigOptions{set: set, idle: true})
+		r.needNowait(t)
 		content := pattern(64 << 10)
 		r.put(t, "a", content)
 		f := r.open(t, "a")

@@ -26,6 +26,9 @@ func TestReclaimAsReference(t *testing.T) {
 					k.ReclaimFrom.Store(size)
 				}
 				r := newRig(t, o)
+				if on {
+					r.needDrops(t)
+				}
 				r.put(t, "a", content)
 				r.put(t, "small", content)
 				f, ref := r.open(t, "a"), openOn(t, r.std, "a")
@@ -62,6 +65,7 @@ func TestDirectLeavesNoPages(t *testing.T) {
 		k.Direct.Store(true)
 		k.DirectThreshold.Store(size)
 	}})
+	r.needDrops(t)
 	content := pattern(size)
 	r.put(t, "a", content)
 	f := r.open(t, "a")
