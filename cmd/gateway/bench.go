@@ -29,6 +29,10 @@ func runBench(ctx context.Context, p *process, args []string) int {
 		"scan":  benchScan,
 		"leg":   benchLeg, // one measurement, for a process that we start ourselves
 	}
+	if len(args) > 0 && slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
+		_, _ = io.WriteString(p.stdout, benchHelp) // like every usage
+		return exitOK
+	}
 	var err error
 	switch {
 	case len(args) == 0 || kinds[args[0]] == nil:
@@ -47,6 +51,14 @@ func runBench(ctx context.Context, p *process, args []string) int {
 		return exitFail
 	}
 }
+
+const benchHelp = `Usage: gateway bench pread|scan
+
+Measure the read engines on this machine; see docs/bench.md.
+
+  gateway bench pread -h    the flags for reads of one file
+  gateway bench scan -h     the flags for reads of many files
+`
 
 // benchFlags makes a flag set that reports mistakes as usage errors.
 func benchFlags(p *process, name string) *flag.FlagSet {

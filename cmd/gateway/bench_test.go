@@ -37,6 +37,8 @@ func TestBenchArguments(t *testing.T) {
 		says string
 	}{
 		{"bench", exitUsage, "pread or scan"},
+		{"bench -h", exitOK, "bench pread -h"},
+		{"bench --help", exitOK, "bench scan -h"},
 		{"bench write", exitUsage, "pread or scan"},
 		{"bench leg", exitUsage, "for the program itself"},
 		{"bench pread -h", exitOK, "-strategy"},

@@ -70,6 +70,28 @@ gateway admin engines                          how each disk is read now, and wh
 
 Words for on: 1, t, true, on, yes, ok, success, active, enabled. For off: 0, f, false, off, no, not_ok, failure, inactive,
 disabled. Sizes are bytes, or carry KiB, MiB, GiB or TiB. ` + "`auto`" + ` depends on the number of processors.
+
+## Who may
+
+` + "`gateway admin`" + ` needs the root credentials, by the settings ` + "`root-user` and `root-password`" + ` (or their files) or, without them, by
+` + "`AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`" + `. It asks ` + "`RINGFENCE_ENDPOINT` or `--endpoint`" + `, else this machine at ` + "`address`" + `.
+
+## Buffer modes
+
+All read the same bytes. Memory that is registered with the kernel is not looked up for every read; it is locked, and counts
+against RLIMIT_MEMLOCK, unless the process is privileged, for each ring (` + "`gateway doctor`" + ` shows the limit), of which every disk has ` + "`io-uring-shards`" + `.
+
+| ` + "`io-uring-buffer-mode`" + ` | what each ring registers |
+|---|---|
+| ` + "`non-fixed`" + ` | nothing; the default |
+| ` + "`legacy`" + ` | two regions of its own, as large as the largest buffer each; what was read is copied from there |
+| ` + "`dynamic`" + ` | the pool's memory, piece by piece as reads meet it, until the pool gives a piece back to the system |
+| ` + "`static`" + ` | the whole of ` + "`memory`" + `, at the start: it is all mapped then, and locked by every ring of every disk |
+
+When registering is refused, mostly for want of RLIMIT_MEMLOCK, the rings of that disk go on as with ` + "`non-fixed`" + ` until they are
+change of the knobs starts new ones. The log says so (` + "`buffers can't be registered: reading without`" + `), and ` + "`gateway admin engines`" + ` shows the mode in effect.
+
+## The knobs
 `
 
 const knobsWire = `
@@ -93,4 +115,6 @@ Every change is a line in the log, at any log level, with ` + "`\"audit\":\"knob
 curl --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" --aws-sigv4 aws:amz:us-east-1:s3 \
   -H x-amz-content-sha256:UNSIGNED-PAYLOAD -X PUT -d on http://127.0.0.1:9000/-/admin/v1/knobs/io-uring-read-enable
 ` + "```" + `
+
+` + "`UNSIGNED-PAYLOAD`" + ` leaves the body out of the signature, so over plain http nothing protects the value: use ` + "`gateway admin`" + `, which signs it.
 `

@@ -88,9 +88,10 @@ func doctor(ctx context.Context, p *process, c Config) int {
 	return code
 }
 
-// checkReads says what will read the disk as it is set, and what would if rings
-// were switched on: it starts them on the disk, has them read a file, and ends
-// them. Both engines read the same bytes, so nothing here is a failure.
+// checkReads says what would read the disk in a gateway started with these
+// settings, and what would if rings were switched on: it starts them on the
+// disk, has them read a file, and ends them. It asks no gateway that runs. Both
+// engines read the same bytes, so nothing here is a failure.
 func checkReads(ctx context.Context, disk string, pool *storage.Pool, k *knobs) finding {
 	f := finding{what: "disk " + disk + " reads"}
 	would, allowed, err := hybrid.Probe(ctx, hybrid.ProbeOptions{Dir: existing(disk), Pool: pool, Knobs: k.engines})
@@ -100,16 +101,19 @@ func checkReads(ctx context.Context, disk string, pool *storage.Pool, k *knobs) 
 	}
 	switch on := k.engines.Enable.Load(); {
 	case on && allowed:
-		f.is = would
+		f.is, f.advice = would, "A gateway started with these settings would read so."
 	case on:
-		f.grade, f.is, f.advice = gradeWarn, would, "io-uring-read-enable is on and can't be had. The standard engine reads the same bytes; nothing else is lost."
+		f.grade, f.is, f.advice = gradeWarn, would, "A gateway started with these settings would read so: io-uring-read-enable is on and can't be had. The standard engine reads the same bytes; nothing else is lost."
 	case allowed:
-		f.is, f.advice = "std: switched off", "With io-uring-read-enable on: "+would+"."
+		f.is, f.advice = offHere, "With io-uring-read-enable on: "+would+"."
 	default:
-		f.is, f.advice = "std: switched off", "With io-uring-read-enable on it would stay so: "+would+"."
+		f.is, f.advice = offHere, "With io-uring-read-enable on it would stay so: "+would+"."
 	}
 	return f
 }
+
+// offHere is how a gateway would read that nobody told to use rings.
+const offHere = "std: switched off in these settings; a gateway started with them would read by the standard engine"
 
 // checkClock catches a clock that was never set. Clients sign the time, and
 // 15 minutes of difference refuse every request.

@@ -21,7 +21,7 @@ func doctorSays(t *testing.T, environ []string, args ...string) string {
 // The doctor says what reads a disk as it is set, and what would with rings on.
 func TestDoctorSaysWhatReads(t *testing.T) {
 	off := doctorSays(t, nil)
-	for _, s := range []string{"reads: std: switched off", "io-uring-read-enable on", "kernel.io_uring_disabled: ", "seccomp: ", "locked memory: "} {
+	for _, s := range []string{"reads: std: switched off in these settings", "a gateway started with them would read by", "io-uring-read-enable on", "kernel.io_uring_disabled: ", "seccomp: ", "locked memory: "} {
 		if !strings.Contains(off, s) {
 			t.Errorf("lacks %q:\n%s", s, off)
 		}
@@ -31,7 +31,7 @@ func TestDoctorSaysWhatReads(t *testing.T) {
 		t.Errorf("rings are there, and the doctor does not say so:\n%s", off)
 	}
 	on := doctorSays(t, []string{"RINGFENCE_IO_URING_READ_ENABLE=yes", "RINGFENCE_IO_URING_SHARDS=junk"}, "--io-uring-shards=3", "--io-uring-buffer-mode=dynamic")
-	if !strings.Contains(on, "reads: ring: ") || !strings.Contains(on, "3 shards of 128 entries, dynamic buffers") {
+	if !strings.Contains(on, "reads: ring: ") || !strings.Contains(on, "A gateway started with these settings would read so.") || !strings.Contains(on, "3 shards of 128 entries, dynamic buffers") {
 		t.Errorf("not as set:\n%s", on)
 	}
 	if said := doctorSays(t, []string{"RINGFENCE_IO_URING_SHARDS=junk"}); !strings.Contains(said, `warn  settings: io-uring-shards: "junk"`) {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +30,7 @@ type engines struct {
 	closed  bool
 	open    map[*engine]struct{}
 	at      map[string]*engine // by the name of the place; the latest one
+	leaked  int64              // reads that never came to an end, of engines that have ended
 }
 
 // engine is that of one disk that was opened.
@@ -85,8 +88,10 @@ func (e *engines) run(ctx context.Context, place string, b *hybrid.Backend) {
 	e.running.Go(func() {
 		defer cancel()
 		b.Run(ctx)
+		st := b.Status()
 		e.mu.Lock()
 		defer e.mu.Unlock()
+		e.leaked += max(st.Rings.Total().Leaked, st.Drivers.Leaked)
 		delete(e.open, each)
 		if e.at[place] == each {
 			delete(e.at, place)
@@ -117,6 +122,21 @@ func (e *engines) close() {
 	e.running.Wait()
 }
 
+// closePool closes the pool after all engines have ended. The memory of reads
+// that hang in the kernel stays with them, which was logged when their rings
+// were given up: it is no failure of a stop that went as far as it could.
+func (e *engines) closePool() error {
+	err := e.pool.Close()
+	e.mu.Lock()
+	leaked := e.leaked
+	e.mu.Unlock()
+	if err != nil && leaked > 0 {
+		e.log.Warn().Err(err).Int64("reads", leaked).Msg("memory stays with reads that never came to an end")
+		return nil
+	}
+	return err
+}
+
 // engineInfos says how every disk is read now.
 func (g *gateway) engineInfos() []server.EngineInfo {
 	var all []server.EngineInfo
@@ -135,6 +155,19 @@ func (g *gateway) engineInfos() []server.EngineInfo {
 	return all
 }
 
+// ringsServing counts the rings that serve now. The counters keep an index for
+// every ring that there ever was; what serves describes itself in the reason.
+func ringsServing(st hybrid.Status) int {
+	n := len(st.Rings.Shards)
+	if set, ok := strings.CutPrefix(st.Reason, st.Rings.Setup+", "); ok {
+		word, _, _ := strings.Cut(set, " shard")
+		if serving, err := strconv.Atoi(word); err == nil {
+			return serving
+		}
+	}
+	return n
+}
+
 func engineInfo(disk string, st hybrid.Status) server.EngineInfo {
 	info := server.EngineInfo{
 		Disk: disk, Tier: st.Tier, Why: st.Reason, Retiring: st.Drivers.Retiring,
@@ -142,7 +175,7 @@ func engineInfo(disk string, st hybrid.Status) server.EngineInfo {
 		Compared: st.Shadow.Compared, Mismatched: st.Shadow.Mismatch,
 	}
 	if st.Tier == "ring" {
-		info.Setup, info.Mode, info.Shards = st.Rings.Setup, st.Rings.Mode.String(), len(st.Rings.Shards)
+		info.Setup, info.Mode, info.Shards = st.Rings.Setup, st.Rings.Mode.String(), ringsServing(st)
 	}
 	for _, l := range st.Latches {
 		if l.On {

@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 
 	"ringfence/server"
+	"ringfence/storage"
 )
 
 // serving says of how many disks rings read.
@@ -306,5 +308,42 @@ func TestMetricsAreDocumented(t *testing.T) {
 				t.Errorf("docs/metrics.md lacks %s", name)
 			}
 		}
+	}
+}
+
+// Buffers that are missed at the end are a failure, unless reads hang.
+func TestClosePool(t *testing.T) {
+	for _, leaked := range []int64{0, 2} {
+		pool, err := storage.NewPool(storage.PoolOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		missed, err := pool.Get(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs := newLines()
+		e := newEngines(newKnobs(), nil, pool, zerolog.New(logs))
+		e.leaked = leaked
+		err = e.closePool()
+		if warned := strings.Contains(logs.String(), "still referenced"); (err == nil) != (leaked > 0) || warned != (leaked > 0) {
+			t.Errorf("%d reads leaked: error %v, log %s", leaked, err, logs)
+		}
+		missed.Release()
+	}
+}
+
+// The rings that are counted are those that serve, not all that there were.
+func TestEngineInfoCountsRingsThatServe(t *testing.T) {
+	needRings(t)
+	r := start(t, directories(t, 1), "--io-uring-read-enable=on", "--io-uring-shards=3")
+	rings := func(n int) func() bool {
+		return func() bool { e := r.engineInfos()[0]; return e.Tier == "ring" && e.Shards == n }
+	}
+	r.eventually("three rings serve", rings(3))
+	r.set("io-uring-shards", "1")
+	r.eventually("one ring serves", rings(1))
+	if st, _ := r.engines.status(r.sets[0].seats[0].name); len(st.Rings.Shards) != 3 {
+		t.Errorf("counters of %d rings, want those of all three", len(st.Rings.Shards))
 	}
 }

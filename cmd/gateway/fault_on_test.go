@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -124,4 +125,31 @@ func TestFlipByOrder(t *testing.T) {
 		}
 	}
 	r.scrape().conserves(t)
+}
+
+// A disk that hangs in the kernel until the end does not make the stop fail.
+func TestStopBesideStall(t *testing.T) {
+	needRings(t)
+	order := orders(t)
+	paths := directories(t, 4)
+	r := start(t, paths, "--io-uring-read-enable=on", "--io-uring-inline=off")
+	objects := r.objects()
+	r.eventually("rings read all disks", r.onRings)
+	random := rand.New(rand.NewPCG(1, 2))
+	most := r.mostRead(paths, objects, random)
+	order("stall " + most + "\n")
+	r.eventually("a read hangs", func() bool {
+		for key, want := range objects {
+			if err := r.check(key, want, random); err != nil {
+				t.Error(err)
+			}
+		}
+		return r.scrape().total("ringfence_uring_in_flight", `disk="`+most+`"`) > 0
+	})
+	if err := r.end(); err != nil {
+		t.Errorf("the stop failed: %v", err)
+	}
+	if logs := r.logs.String(); !strings.Contains(logs, "memory stays with reads") {
+		t.Error("the log does not say what was left")
+	}
 }

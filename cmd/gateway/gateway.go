@@ -322,5 +322,5 @@ func (g *gateway) close() error {
 	errs = append(errs, closing.Wait())
 	g.engines.close()
 	g.cache.Close()
-	return errors.Join(append(errs, g.pool.Close())...)
+	return errors.Join(append(errs, g.engines.closePool())...)
 }

@@ -81,8 +81,9 @@ func limitHeap(disks int) {
 // supervisors often signal a process and its group.
 const oneSignal = time.Second
 
-// untilSignal returns a context that SIGTERM and SIGINT end. A second signal
-// ends the process: whoever sends it doesn't want to wait.
+// untilSignal returns a context that SIGTERM and SIGINT end. A second signal,
+// from oneSignal after the first on, ends the process: whoever sends it doesn't
+// want to wait.
 func untilSignal(ctx context.Context, log zerolog.Logger) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
@@ -95,7 +96,7 @@ func untilSignal(ctx context.Context, log zerolog.Logger) (context.Context, func
 			switch {
 			case first.IsZero():
 				first = time.Now()
-				log.Info().Stringer("signal", sig).Msg("draining; a second signal ends at once")
+				log.Info().Stringer("signal", sig).Msg("draining; a second signal, from one second after this one on, ends at once")
 				cancel()
 			case time.Since(first) > oneSignal:
 				log.Warn().Stringer("signal", sig).Msg("second signal: ending at once")

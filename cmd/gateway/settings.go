@@ -80,7 +80,7 @@ func fixedSettings() []setting {
 			parse: parseMemory},
 		{name: "max-requests", value: "N", def: "1024", help: "requests served at once, 1 to 1000000; more are answered 503 SlowDown",
 			parse: parseMaxRequests},
-		{name: "drain-timeout", value: "DURATION", def: "30s", help: "how long requests may go on after SIGTERM or SIGINT; a second signal ends at once",
+		{name: "drain-timeout", value: "DURATION", def: "30s", help: "how long requests may go on after SIGTERM or SIGINT; disks that hang may take up to 7s more; a second signal, from one second after the first on, ends the process",
 			parse: parseDrain},
 		{name: "log-level", value: "LEVEL", def: "info", help: "debug, info, warn or error; debug logs every request",
 			parse: func(c *Config, v string) error {
