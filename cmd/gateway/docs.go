@@ -78,8 +78,9 @@ disabled. Sizes are bytes, or carry KiB, MiB, GiB or TiB. ` + "`auto`" + ` depen
 
 ## Buffer modes
 
-All read the same bytes. Memory that is registered with the kernel is not looked up for every read; it is locked, and counts
-against RLIMIT_MEMLOCK, unless the process is privileged, for each ring (` + "`gateway doctor`" + ` shows the limit), of which every disk has ` + "`io-uring-shards`" + `.
+All read the same bytes. Memory that is registered with the kernel is not looked up for every read. It is locked, and counts
+against RLIMIT_MEMLOCK for each ring, of which every disk has ` + "`io-uring-shards`" + `, unless the process is privileged;
+` + "`gateway doctor`" + ` shows the limit.
 
 | ` + "`io-uring-buffer-mode`" + ` | what each ring registers |
 |---|---|
@@ -88,7 +89,7 @@ against RLIMIT_MEMLOCK, unless the process is privileged, for each ring (` + "`g
 | ` + "`dynamic`" + ` | the pool's memory, piece by piece as reads meet it, until the pool gives a piece back to the system |
 | ` + "`static`" + ` | the whole of ` + "`memory`" + `, at the start: it is all mapped then, and locked by every ring of every disk |
 
-When registering is refused, mostly for want of RLIMIT_MEMLOCK, the rings of that disk go on as with ` + "`non-fixed`" + ` until they are
+When registering is refused, mostly for want of RLIMIT_MEMLOCK, the rings of that disk go on as with ` + "`non-fixed`" + ` until a
 change of the knobs starts new ones. The log says so (` + "`buffers can't be registered: reading without`" + `), and ` + "`gateway admin engines`" + ` shows the mode in effect.
 
 ## The knobs
