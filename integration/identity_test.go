@@ -350,7 +350,7 @@ func (s *identity) run(t *testing.T, l leg) {
 			t.Fatal(err)
 		}
 		defer func() {
-			if err := os.RemoveAll(disk); err != nil {
+			if err := removeAll(disk); err != nil {
 				t.Error(err)
 			}
 			if err := os.Rename(disk+".away", disk); err != nil {
