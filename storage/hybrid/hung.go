@@ -83,24 +83,33 @@ func (f *file) readHung(ctx context.Context, s *serving, first step, bufs []*sto
 // watch follows the counters of the rings, to tell a disk that hangs from one
 // that is slow, or that has one bad spot.
 type watch struct {
-	ended    int64 // operations that came to an end by themselves
-	already  int64
-	progress time.Time
+	ended     int64 // operations that came to an end by themselves
+	already   int64
+	progress  time.Time
+	executing bool // since then a cancel found its operation executing
+	hung      bool // since then the disk was found to hang
 }
 
 // look reports whether the disk hangs. It does when its oldest operation has
-// been in flight for after and nothing else came to an end meanwhile. What
-// counts as an end is not what a cancel brought about. A cancel that found its
-// operation executing says that the device has it, so half the time will do.
+// been in flight for after and nothing else came to an end meanwhile; and from
+// then on until something does, whatever becomes of after. What counts as an
+// end is not what a cancel brought about. A cancel that found its operation
+// executing says that the device has it, so half the time will do until
+// something ends.
 func (w *watch) look(t uring.ShardStats, now time.Time, after time.Duration) bool {
 	ended := t.Delivered + t.Orphans - t.Cancels.Succeeded
-	executing := t.Cancels.Already > w.already
 	if ended != w.ended || t.InFlight == 0 || w.progress.IsZero() {
-		w.progress = now
+		// A cancel since the last look may have come before the end.
+		w.progress, w.executing, w.hung = now, false, false
+	} else if t.Cancels.Already > w.already {
+		w.executing = true
 	}
 	w.ended, w.already = ended, t.Cancels.Already
-	if executing {
+	if w.executing {
 		after /= 2
 	}
-	return t.Oldest >= after && now.Sub(w.progress) >= after
+	if t.Oldest >= after && now.Sub(w.progress) >= after {
+		w.hung = true
+	}
+	return w.hung
 }

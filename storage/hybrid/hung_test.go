@@ -31,6 +31,9 @@ func TestWatch(t *testing.T) {
 		f(&s)
 		return s
 	}
+	cancelled := func(oldest time.Duration, delivered, already int64) uring.ShardStats {
+		return with(busy(oldest, delivered), func(s *uring.ShardStats) { s.Cancels.Already = already })
+	}
 	s := time.Second
 	for _, c := range []struct {
 		name  string
@@ -54,6 +57,22 @@ func TestWatch(t *testing.T) {
 		{"the device has it", []look{
 			{0, busy(0, 0), false}, {s, busy(s, 0), false},
 			{3 * s / 2, with(busy(3*s/2, 0), func(s *uring.ShardStats) { s.Cancels.Already = 1 }), true},
+		}},
+		{"the device has it for long", []look{
+			{0, busy(0, 0), false}, {s / 10, busy(s/10, 0), false}, {11 * s / 10, cancelled(11*s/10, 0, 1), true},
+			{12 * s / 10, cancelled(12*s/10, 0, 1), true}, {18 * s / 10, cancelled(18*s/10, 0, 2), true},
+			{19 * s / 10, cancelled(19*s/10, 0, 2), true}, {2 * s, cancelled(2*s, 1, 2), false},
+			// What ended takes the half time with it, for the read that is next.
+			{31 * s / 10, cancelled(31*s/10, 1, 2), false}, {4 * s, cancelled(4*s, 1, 2), true},
+		}},
+		{"the device had it early", []look{
+			{0, busy(0, 0), false}, {s / 2, cancelled(s/2, 0, 1), false}, {9 * s / 10, cancelled(9*s/10, 0, 1), false},
+			{s, cancelled(s, 0, 1), true}, {11 * s / 10, uring.ShardStats{Cancels: uring.CancelStats{Already: 1}}, false},
+		}},
+		{"the oldest was cancelled", []look{
+			{0, busy(0, 0), false}, {3 * s, busy(3*s, 0), true},
+			{4 * s, with(busy(s, 0), func(s *uring.ShardStats) { s.Orphans, s.Cancels.Succeeded = 1, 1 }), true},
+			{5 * s, busy(2*s, 1), false},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

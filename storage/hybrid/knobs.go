@@ -58,7 +58,7 @@ func NewKnobs() Knobs {
 		Shadow: knob.NewShare("io-uring-shadow-share", 0,
 			"share of ring reads that are read again without a ring and compared"),
 		HungAfter: knob.NewDuration("io-uring-hung-after", 2*time.Second, 100*time.Millisecond, 10*time.Minute,
-			"age of a ring read from which on a disk without other answers fails reads at once"),
+			"age of a ring read from which on a disk without other answers fails reads at once; half of it if a cancel finds the device at it"),
 		Reprobe: knob.NewDuration("io-uring-reprobe", time.Second, 10*time.Millisecond, reprobeMax,
 			"wait before rings are tried again after they failed, doubling up to 5 minutes"),
 		Direct: knob.NewBool("o-direct-read-enable", false,
