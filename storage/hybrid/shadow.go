@@ -25,14 +25,18 @@ type ShadowStats struct {
 	Compared int64 // ring reads that were compared
 	Mismatch int64 // of those: rings had delivered something else
 	Changed  int64 // not comparable: the file was changed meanwhile
-	Failed   int64 // not comparable: the reference could not read, or the file was closed
+	Failed   int64 // not comparable: pread could not read, or the file was closed
 	Dropped  int64 // not compared: too many waited, or there was no memory
 }
 
-// shadow compares what rings delivered with what the reference reads. The
-// response path of a sampled read pays for a hash, since its buffers may be
-// used again at once; reading and comparing is the worker's.
+// shadow compares what rings delivered with what pread(2) reads, as the
+// reference does. The response path of a sampled read pays for a hash, since its
+// buffers may be used again at once; reading and comparing is the worker's. It
+// does not read with Base, which would count that among the reads that served
+// somebody, and learn from it what the page cache holds.
 type shadow struct {
+	pread func(fd int, p []byte, off int64) (int, error) // set before Run
+
 	turn  atomic.Uint64 // ring reads that could be sampled
 	open  atomic.Int64  // samples that have not ended
 	stats struct{ compared, mismatch, changed, failed, dropped atomic.Int64 }
@@ -42,7 +46,7 @@ type shadow struct {
 	closed bool
 }
 
-func (s *shadow) init() { s.jobs = make(chan *sample, shadowQueue) }
+func (s *shadow) init() { s.pread, s.jobs = unix.Pread, make(chan *sample, shadowQueue) }
 
 // sample is a ring read that is to be compared. It keeps its file open.
 type sample struct {
@@ -234,27 +238,34 @@ func (b *Backend) compare(ctx context.Context, job *sample) (v verdict, n int) {
 	return verdictOther, n
 }
 
-// again reads the range once more with Base.
+// again reads the range once more, without a ring. It blocks; ctx is asked
+// between pieces.
 func (s *sample) again(ctx context.Context, pool *storage.Pool) (sum uint64, n int, err error) {
 	buf, err := pool.Get(min(s.want, shadowPiece))
 	if err != nil {
 		return 0, 0, err
 	}
 	defer buf.Release()
+	if err := s.file.desc.Acquire(); err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, s.file.desc.Release()) }()
 	h := xxh3.New()
-	for n < s.want {
+	for n < s.want && ctx.Err() == nil {
 		buf.SetLen(min(s.want-n, shadowPiece))
-		m, err := s.file.RawFile.ReadAt(ctx, buf, s.off+int64(n))
-		if err != nil {
-			return 0, n, err
+		m, err := s.file.backend.shadow.pread(s.file.desc.FD(), buf.Bytes(), s.off+int64(n))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return 0, n, fmt.Errorf("pread: %w", err)
+		case m == 0:
+			return h.Sum64(), n, nil
 		}
 		_, _ = h.Write(buf.Bytes()[:m])
 		n += m
-		if m < len(buf.Bytes()) {
-			break
-		}
 	}
-	return h.Sum64(), n, nil
+	return h.Sum64(), n, ctx.Err()
 }
 
 // mismatch keeps this disk off rings until they are switched off and on again:

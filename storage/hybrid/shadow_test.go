@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"ringfence/storage"
 	"ringfence/storage/uring"
 	"ringfence/storage/uring/ring"
 	"ringfence/storage/uring/ringtest"
@@ -61,14 +62,15 @@ func TestShadowFindsOneByte(t *testing.T) {
 	if st.Shadow != (ShadowStats{Compared: 40, Mismatch: 1}) || st.Reads.Ring != 40 || r.log.count(`"level":"error"`) != 1 {
 		t.Errorf("%+v, %+v, log:\n%s", st.Shadow, st.Reads, r.log)
 	}
-	if st.Fallbacks["latched"] != 20 {
-		t.Errorf("%+v", st.Fallbacks)
+	// What the comparisons read served nobody.
+	if now := st.Reads; st.Fallbacks["latched"] != 20 || now.Inline+now.Pool+now.Direct != 20 {
+		t.Errorf("%+v, %+v", st.Fallbacks, now)
 	}
 	st = r.await(t, "reason", func(s Status) bool { return s.Reason == "shadow: a: 700 bytes from 39000 differ" })
 	if st.Tier != "std" {
 		t.Errorf("%s", st)
 	}
-	if o := other.Status(); o.Shadow != (ShadowStats{Compared: 60}) || o.Tier != "ring" {
+	if o := other.Status(); o.Shadow != (ShadowStats{Compared: 60}) || o.Reads != (storage.ReadCounts{Ring: 60}) || o.Tier != "ring" {
 		t.Errorf("the other disk: %+v", o)
 	}
 	// No attempt until somebody decides so.
